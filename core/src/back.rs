@@ -1,0 +1,164 @@
+//! The back end as its callers see it: the page heap behind its lock, the ground it stands on, and the two ways out for an
+//! interrupt that comes upon that lock (rescued blocks, queued frees).
+
+use crate::fault::{Fault, FaultKind};
+use crate::chain::Block;
+use crate::ground::Ground;
+use crate::ground::Counted;
+use crate::lock::{Guard, Guarded};
+use crate::page_heap::{LARGEST_RUN, PageHeap};
+use crate::page_map::PageMap;
+use crate::platform::{Contents, Place, Platform, Shortage, Tables};
+use crate::queue::FreeQueue;
+use crate::rescue::Rescued;
+use crate::size_class::SizeClass;
+use crate::span::{Kind, SpanRef};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::units::{PAGE_SIZE, Pages};
+use core::ptr::NonNull;
+
+/// Page heap, ground, rescued blocks and queued frees of one heap.
+pub(crate) struct Back<P: Platform> {
+    pages: Guarded<P::Lock, PageHeap>,
+    pub(crate) ground: Ground<P>,
+    rescued: Rescued,
+    pub(crate) queue: FreeQueue,
+    pub(crate) rescues: AtomicUsize,
+    pub(crate) queued: AtomicUsize,
+}
+
+/// What lies at an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// An object of a class span.
+    Object(SizeClass, SpanRef),
+    /// A large block.
+    Large(SpanRef),
+}
+
+impl<P: Platform> Back<P> {
+    pub(crate) const fn new(source: P::Source) -> Self {
+        Self {
+            pages: Guarded::new(PageHeap::new(P::META_BLOCK)),
+            ground: Ground { source: Counted::new(source), map: P::Map::NEW },
+            rescued: Rescued::EMPTY,
+            queue: FreeQueue::EMPTY,
+            rescues: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+        }
+    }
+
+    /// Enters the page heap; `None` where this context is inside already.
+    pub(crate) fn pages(&self) -> Option<Guard<'_, P::Lock, PageHeap>> {
+        let mut pages = self.pages.enter()?;
+        self.rescued.take_all().for_each(|span| pages.admit_huge(span));
+        Some(pages)
+    }
+
+    /// Whether this context is inside the page heap, so must wait for no lock above it (`L1`).
+    pub(crate) fn is_mine(&self) -> bool {
+        self.pages.is_mine()
+    }
+
+    pub(crate) fn lock(&self) -> &P::Lock {
+        self.pages.lock()
+    }
+
+    pub(crate) fn pages_mut(&mut self) -> (&mut PageHeap, &Ground<P>) {
+        let pages = self.pages.get_mut();
+        self.rescued.take_all().for_each(|span| pages.admit_huge(span));
+        (pages, &self.ground)
+    }
+
+    /// What starts at `ptr`, by one look-up in the page map.
+    #[inline(always)]
+    pub(crate) fn find(&self, ptr: NonNull<u8>) -> Result<Found, FaultKind> {
+        let entry = self.ground.map.get(ptr.addr().get());
+        let span = entry.span().ok_or(FaultKind::Foreign)?;
+        let offset = ptr.addr().get().wrapping_sub(span.start().addr().get());
+        match entry.class() {
+            Some(class) if class.object_at(offset).is_some() => Ok(Found::Object(class, span)),
+            None if offset == 0 => Ok(Found::Large(span)),
+            _ => Err(FaultKind::Interior),
+        }
+    }
+
+    /// Stops the program over `ptr`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn stop(ptr: NonNull<u8>, kind: FaultKind) -> ! {
+        P::stop(Fault { pointer: ptr.addr().get(), kind })
+    }
+
+    /// A fresh span of `class`.
+    pub(crate) fn take_span(&self, class: SizeClass) -> Result<SpanRef, Shortage> {
+        let mut pages = self.pages().ok_or(Shortage::Reentered)?;
+        let taken = pages.take(&self.ground, Kind::Objects(class), class.pages(), PAGE_SIZE);
+        taken.map(|(span, _)| span).ok_or(Shortage::Exhausted)
+    }
+
+    /// A large block.
+    pub(crate) fn take_large(&self, bytes: usize, align: usize) -> Result<(NonNull<u8>, Contents), Shortage> {
+        let pages = Pages::holding(bytes.max(1)).ok_or(Shortage::Exhausted)?;
+        let mut heap = self.pages().ok_or(Shortage::Reentered)?;
+        let slack = align.div_ceil(PAGE_SIZE).saturating_sub(1);
+        let taken = match pages.0.checked_add(slack).is_some_and(|most| most <= LARGEST_RUN.0) {
+            true => heap.take(&self.ground, Kind::Large, pages, align),
+            false => heap.take_huge(&self.ground, pages, align),
+        };
+        taken.map(|(span, contents)| (span.start(), contents)).ok_or(Shortage::Exhausted)
+    }
+
+    /// Takes a large block back, or queues it.
+    pub(crate) fn give_large(&self, span: SpanRef) {
+        let Some(mut pages) = self.pages() else {
+            // SAFETY: the block is being freed: it is nobody's, longer than a word, aligned to a page.
+            return self.queue(unsafe { Block::from_ptr(span.start()) });
+        };
+        match span.kind.get() {
+            Kind::Huge | Kind::Rescued => pages.give_huge(&self.ground, span),
+            Kind::Large | Kind::Objects(_) => pages.give(&self.ground, span, span.run().pages),
+            Kind::Unused => Self::stop(span.start(), FaultKind::DoubleFree),
+        }
+    }
+
+    /// Makes a large block `bytes` long without copying: where it stands, or moved by the source if `align` allows.
+    pub(crate) fn resize_large(&self, span: SpanRef, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        let (run, pages) = (span.run(), Pages::holding(bytes.max(1))?);
+        let mut heap = self.pages()?;
+        match span.kind.get() {
+            Kind::Large if pages <= LARGEST_RUN => heap.resize(&self.ground, span, pages).ok()?,
+            // A mapping may be a quarter longer than its block, as one taken from the idle ones is.
+            Kind::Huge if pages <= run.pages && run.pages.0 <= pages.0 + pages.0 / 4 => {}
+            Kind::Huge if pages > LARGEST_RUN => {
+                let place = if align <= PAGE_SIZE { Place::Move } else { Place::Stay };
+                heap.remap_huge(&self.ground, span, pages, place).ok()?;
+            }
+            _ => return None,
+        }
+        Some(span.start())
+    }
+
+    /// A block for an interrupt that came upon a lock of its own context.
+    #[cold]
+    pub(crate) fn rescue(&self, bytes: usize, align: usize) -> Option<(NonNull<u8>, Contents)> {
+        let block = self.rescued.make(&self.ground, bytes, align);
+        // Relaxed: a figure.
+        self.rescues.fetch_add(usize::from(block.is_some()), Relaxed);
+        block
+    }
+
+    /// Leaves a block to the interrupted holder.
+    #[cold]
+    pub(crate) fn queue(&self, block: Block) {
+        self.queue.push(block);
+        // Relaxed: a figure.
+        self.queued.fetch_add(1, Relaxed);
+    }
+}
+
+impl<P: Platform> Tables for Back<P> {
+    fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+        self.pages()?.meta.table(&self.ground.source, bytes)
+    }
+}

@@ -1,0 +1,186 @@
+//! Central: the middle end. One for each size class: a shelf of whole chains, and behind a lock the spans that have objects.
+//!
+//! The core cache takes and gives chains here. What fits on the shelf passes without a lock; a chain that goes deeper is looked
+//! up block by block, owner by owner, before the lock is taken. Spans come from the page heap when no partial one is left
+//! and go back as soon as they are empty (the page heap keeps their pages warm).
+//!
+//! Invariants: `S5` a span of the class is in `partial` exactly while it has an object to give; `E1` `out` is the number of the
+//! class's objects that are outside their spans: live, cached, on the shelf or queued.
+#![forbid(unsafe_code)]
+
+use crate::back::{Back, Found};
+use crate::chain::{Block, Chain};
+use crate::fault::FaultKind;
+use crate::list::List;
+use crate::lock::Guarded;
+use crate::platform::{Backend, Contents, Platform, Shortage, Taken};
+use crate::shelf::{SLOTS, Shelf};
+use crate::size_class::SizeClass;
+use crate::span::{InList, SpanRef};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The middle end of one class.
+#[repr(align(128))]
+pub(crate) struct Central<P: Platform> {
+    pub(crate) shelf: Shelf,
+    pub(crate) partial: Guarded<P::Lock, List<SpanRef>>,
+    pub(crate) counts: Counts,
+}
+
+/// Figures of one class (all Relaxed: nothing hangs on them).
+#[derive(Debug)]
+pub(crate) struct Counts {
+    pub(crate) out: AtomicUsize,
+    pub(crate) refills: AtomicUsize,
+    pub(crate) drains: AtomicUsize,
+    pub(crate) shelf_hits: AtomicUsize,
+    pub(crate) spans_made: AtomicUsize,
+    pub(crate) spans_returned: AtomicUsize,
+}
+
+/// Blocks whose owners are looked up at a time.
+const LOOKED_UP: usize = 32;
+
+impl<P: Platform> Central<P> {
+    pub(crate) const fn new() -> Self {
+        const ZERO: AtomicUsize = AtomicUsize::new(0);
+        let counts = Counts {
+            out: ZERO, refills: ZERO, drains: ZERO, shelf_hits: ZERO, spans_made: ZERO, spans_returned: ZERO,
+        };
+        Self { shelf: Shelf::EMPTY, partial: Guarded::new(List::EMPTY), counts }
+    }
+
+    /// Slots of the shelf in use: 256 KiB of blocks at most.
+    fn slots(class: SizeClass) -> usize {
+        (256 * 1024 / (class.batch() * class.size())).clamp(1, SLOTS)
+    }
+
+    fn take(&self, back: &Back<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
+        self.counts.refills.fetch_add(1, Relaxed);
+        if let Some(chain) = self.shelf.take() {
+            self.counts.shelf_hits.fetch_add(1, Relaxed);
+            return Ok(Taken { chain, first: Contents::Unknown });
+        }
+        let mut partial = self.partial.enter_unless(|| back.is_mine()).ok_or(Shortage::Reentered)?;
+        let mut chain = Chain::EMPTY;
+        let mut first = Contents::Unknown;
+        while chain.len() < n {
+            let span = match partial.first() {
+                Some(span) => span,
+                None if !chain.is_empty() => break,
+                None => self.add_span(back, class, &mut partial)?,
+            };
+            // The block in front is the one that is handed out.
+            first = span.take(class, n - chain.len(), &mut chain);
+            match span.has_object(class) {
+                true => break,
+                false => partial.remove(&InList, span),
+            }
+        }
+        self.counts.out.fetch_add(chain.len(), Relaxed);
+        Ok(Taken { chain, first })
+    }
+
+    fn add_span(&self, back: &Back<P>, class: SizeClass, partial: &mut List<SpanRef>) -> Result<SpanRef, Shortage> {
+        let span = back.take_span(class)?;
+        partial.insert(&InList, span);
+        self.counts.spans_made.fetch_add(1, Relaxed);
+        Ok(span)
+    }
+
+    fn give(&self, back: &Back<P>, class: SizeClass, chain: Chain) {
+        self.counts.drains.fetch_add(1, Relaxed);
+        if let Err(chain) = self.shelf.put(chain, Self::slots(class)) {
+            self.give_to_spans(back, class, chain);
+        }
+    }
+
+    pub(crate) fn give_to_spans(&self, back: &Back<P>, class: SizeClass, mut chain: Chain) {
+        while !chain.is_empty() {
+            let mut owned = [const { None }; LOOKED_UP];
+            for place in &mut owned {
+                let Some(block) = chain.pop() else { break };
+                *place = self.look_up(back, class, block);
+            }
+            self.give_owned(back, class, owned);
+        }
+    }
+
+    /// The span of a block of this class; a block that is none goes its own way.
+    fn look_up(&self, back: &Back<P>, class: SizeClass, block: Block) -> Option<(Block, SpanRef)> {
+        match back.find(block.as_ptr()) {
+            Ok(Found::Object(found, span)) if found == class => Some((block, span)),
+            // Made for this class by an interrupt: it is a mapping of its own.
+            Ok(Found::Large(span)) if span.is_rescued() => {
+                back.give_large(span);
+                None
+            }
+            Ok(_) => Back::<P>::stop(block.as_ptr(), FaultKind::WrongSize),
+            Err(kind) => Back::<P>::stop(block.as_ptr(), kind),
+        }
+    }
+
+    fn give_owned(&self, back: &Back<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
+        let owned = owned.into_iter().flatten();
+        let Some(mut partial) = self.partial.enter_unless(|| back.is_mine()) else {
+            return owned.for_each(|(block, _)| back.queue(block));
+        };
+        for (block, span) in owned {
+            let (ptr, was_full) = (block.as_ptr(), !span.has_object(class));
+            if let Err(kind) = span.give(class, block) {
+                Back::<P>::stop(ptr, kind);
+            }
+            self.counts.out.fetch_sub(1, Relaxed);
+            if was_full {
+                partial.insert(&InList, span);
+            }
+            if span.out() == 0 {
+                self.return_span(back, class, &mut partial, span);
+            }
+        }
+    }
+
+    /// Gives an empty span back; an interrupt that came upon the page heap leaves it in the list.
+    fn return_span(&self, back: &Back<P>, class: SizeClass, partial: &mut List<SpanRef>, span: SpanRef) {
+        let Some(mut pages) = back.pages() else { return };
+        partial.remove(&InList, span);
+        pages.give(&back.ground, span, span.touched(class));
+        self.counts.spans_returned.fetch_add(1, Relaxed);
+    }
+}
+
+/// Page heap and central lists: the back that the core cache stands on.
+pub(crate) struct Spans<P: Platform> {
+    pub(crate) centrals: [Central<P>; SizeClass::INDEXES],
+    pub(crate) back: Back<P>,
+}
+
+impl<P: Platform> Spans<P> {
+    pub(crate) const fn new(source: P::Source) -> Self {
+        Self { centrals: [const { Central::new() }; SizeClass::INDEXES], back: Back::new(source) }
+    }
+
+    pub(crate) fn central(&self, class: SizeClass) -> &Central<P> {
+        &self.centrals[class.index()]
+    }
+
+    /// Empties every shelf into the spans.
+    pub(crate) fn clear_shelves(&self) {
+        for class in SizeClass::all() {
+            let central = self.central(class);
+            while let Some(chain) = central.shelf.take() {
+                central.give_to_spans(&self.back, class, chain);
+            }
+        }
+    }
+}
+
+impl<P: Platform> Backend for Spans<P> {
+    fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
+        self.central(class).take(&self.back, class, n)
+    }
+
+    fn give(&self, class: SizeClass, chain: Chain) {
+        self.central(class).give(&self.back, class, chain);
+    }
+}

@@ -1,0 +1,210 @@
+//! The heap checker: walks everything a heap holds and executes the numbered invariants of the files it walks through.
+//!
+//! For tests and for a suspicion: the time is in proportion to the heap. It needs the heap to itself.
+
+use crate::chain::{Chain, word_block, word_count};
+use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
+use crate::claim::CLAIMED;
+use crate::heap::Heap;
+use crate::list::Linked;
+use crate::page_heap::PageHeap;
+use crate::page_map::PageMap;
+use crate::platform::{CoreLists, Platform};
+use crate::size_class::SizeClass;
+use crate::slab::Slab;
+use crate::span::{InList, Kind, SpanRef};
+use crate::sync::LinkCell;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::units::{CHUNK_PAGES, Pages};
+use core::fmt;
+use core::ptr::NonNull;
+
+/// A broken invariant, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// The invariant's number and what it says.
+    pub invariant: &'static str,
+    /// An address in the part that is broken, or 0.
+    pub address: usize,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broken near {:#x}: {}", self.address, self.invariant)
+    }
+}
+
+fn ensure(holds: bool, invariant: &'static str, address: usize) -> Result<(), Broken> {
+    if holds { Ok(()) } else { Err(Broken { invariant, address }) }
+}
+
+fn no_fault(broken: Option<&'static str>, address: usize) -> Result<(), Broken> {
+    broken.map_or(Ok(()), |invariant| Err(Broken { invariant, address }))
+}
+
+impl<P: Platform> Heap<P> {
+    /// Checks every invariant. `&mut` is the proof that nobody else is in the heap.
+    pub fn check(&mut self) -> Result<(), Broken> {
+        // SAFETY: `&mut self`.
+        unsafe { self.check_quiescent() }
+    }
+
+    /// As [`check`](Self::check), for a heap in a `static`.
+    ///
+    /// # Safety
+    /// No other context uses the heap during the call.
+    pub unsafe fn check_quiescent(&self) -> Result<(), Broken> {
+        let mut found = Walk::default();
+        if let Some(pages) = self.spans.back.pages() {
+            self.check_pages(&pages, &mut found)?;
+        }
+        for class in SizeClass::all() {
+            self.check_partial(class, &found)?;
+            // SAFETY: the caller's promise.
+            let cached = unsafe { self.check_cached(class)? };
+            let out = self.spans.central(class).counts.out.load(Relaxed);
+            ensure(out == found.out[class.index()] && cached <= out, "E1: the objects outside spans are counted", 0)?;
+        }
+        self.check_slabs()
+    }
+
+    fn check_pages(&self, pages: &PageHeap, found: &mut Walk) -> Result<(), Broken> {
+        no_fault(pages.bins.broken(&InBin), 0)?;
+        for chunk in pages.all.iter(&InAll) {
+            self.check_chunk(chunk, found)?;
+        }
+        for span in pages.huge.iter(&InList) {
+            let named = self.spans.back.ground.map.get(span.start().addr().get()).span();
+            ensure(named == Some(span), "M1: the page map names a live block's first page", span.start().addr().get())?;
+            found.live += span.run().pages.0;
+            found.mapped += span.run().pages.0;
+        }
+        for span in pages.idle.iter(&InList) {
+            let named = self.spans.back.ground.map.get(span.start().addr().get()).span();
+            ensure(named.is_none() && span.kind.get() == Kind::Huge, "M3: an idle mapping is in no map", span.start().addr().get())?;
+            found.dirty += span.run().pages.0;
+            found.mapped += span.run().pages.0;
+        }
+        let counts = pages.counts;
+        ensure(counts.dirty == found.dirty, "P1: dirty pages are counted", 0)?;
+        let listed = pages.with_dirty.iter(&InDirty).filter(|chunk| !chunk.dirty().is_empty()).count();
+        let all_listed = pages.with_dirty.iter(&InDirty).count() == listed && listed == found.with_dirty;
+        ensure(all_listed, "P2: the dirty list holds the chunks with dirty free pages", 0)?;
+        ensure(counts.empty == found.empty, "P4: empty chunks are counted", 0)?;
+        ensure(counts.live == found.live, "P5: live pages are counted", 0)?;
+        ensure(counts.mapped == found.mapped, "P5: mapped pages are counted", 0)
+    }
+
+    fn check_chunk(&self, chunk: ChunkRef, found: &mut Walk) -> Result<(), Broken> {
+        let start = chunk.run(0..1).start.addr().get();
+        no_fault(chunk.broken(), start)?;
+        let filed = InBin.links(chunk);
+        ensure(chunk.longest() > 0 || (filed.prev.is_none() && filed.next.is_none()), "P3: a full chunk is in no bin", start)?;
+        found.mapped += CHUNK_PAGES;
+        found.live += chunk.live().count();
+        found.dirty += chunk.dirty().count();
+        found.with_dirty += usize::from(!chunk.dirty().is_empty());
+        found.empty += usize::from(chunk.is_empty());
+        let mut page = 0;
+        while page < CHUNK_PAGES {
+            page = self.check_page(chunk, page, found)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the span that begins at `page`, or the free page there; returns the page behind it.
+    fn check_page(&self, chunk: ChunkRef, page: usize, found: &mut Walk) -> Result<usize, Broken> {
+        let (map, run) = (&self.spans.back.ground.map, chunk.run(page..page + 1));
+        let address = run.start.addr().get();
+        let entry = map.get(address);
+        let is_live = chunk.live().runs().any(|live| live.contains(&page));
+        let Some(span) = entry.span() else {
+            ensure(!is_live, "P6: a live page belongs to a span", address)?;
+            return Ok(page + 1);
+        };
+        let numbers = chunk.numbers(span.run());
+        let covers = is_live && numbers.start == page && chunk.live().contains(crate::page_bits::PageBits::of(numbers.clone()));
+        ensure(covers && span.chunk.get() == Some(chunk), "P6: a span covers live pages of its chunk", address)?;
+        ensure(entry.class() == span.class(), "M1: the page map names a span's class", address)?;
+        for inside in 1..span.run().pages.0 {
+            let named = map.get(address + Pages(inside).bytes()).span();
+            let expected = span.class().map(|_| span);
+            ensure(named == expected, "M1: the page map names each page of a class span, and the first of a block", address)?;
+        }
+        if let Some(class) = span.class() {
+            no_fault(span.broken(class), address)?;
+            found.out[class.index()] += span.out();
+            found.partial[class.index()] += usize::from(span.has_object(class));
+        }
+        Ok(numbers.end)
+    }
+
+    fn check_partial(&self, class: SizeClass, found: &Walk) -> Result<(), Broken> {
+        let Some(partial) = self.spans.central(class).partial.enter() else { return Ok(()) };
+        let belongs = |span: &SpanRef| span.class() == Some(class) && span.has_object(class);
+        let listed = partial.iter(&InList).filter(belongs).count();
+        let complete = listed == partial.iter(&InList).count() && listed == found.partial[class.index()];
+        ensure(complete, "S5: the partial list holds the spans that have an object", 0)
+    }
+
+    /// Walks the class's chains in core lists and on the shelf; returns their blocks.
+    ///
+    /// # Safety
+    /// No other context uses the heap.
+    unsafe fn check_cached(&self, class: SizeClass) -> Result<usize, Broken> {
+        let lists = &self.cache.lists;
+        let heads = (0..lists.cores()).filter_map(|core| Some(lists.slab(core)?.slot(class).head.load(Acquire)));
+        let mut blocks = 0;
+        for word in heads.chain(self.spans.central(class).shelf.words()) {
+            let mut word = if word == CLAIMED { 0 } else { word };
+            while let Some(block) = word_block(word) {
+                self.check_block(class, block)?;
+                blocks += 1;
+                // SAFETY: a block in a list starts with its link, and nobody else is in the heap.
+                let next = unsafe { block.cast::<LinkCell>().as_ref().get() };
+                let counts_down = word_count(next) + 1 == word_count(word);
+                ensure(counts_down, "C1: a word's count is the number of blocks reached from it", block.addr().get())?;
+                word = next;
+            }
+            ensure(word == Chain::EMPTY.into_word(), "C1: a chain ends in the empty word", word)?;
+        }
+        Ok(blocks)
+    }
+
+    fn check_block(&self, class: SizeClass, block: NonNull<u8>) -> Result<(), Broken> {
+        let address = block.addr().get();
+        let span = self.spans.back.ground.map.get(address).span();
+        let is_out = span.is_some_and(|span| match span.class() {
+            Some(found) => found == class && span.is_free(class, address) == Some(false),
+            // Made for an interrupt, and freed by its layout since.
+            None => span.kind.get() == Kind::Rescued && span.start() == block,
+        });
+        ensure(is_out, "F2: a cached block is of its list's class, and out of its span", address)
+    }
+
+    fn check_slabs(&self) -> Result<(), Broken> {
+        let lists = &self.cache.lists;
+        let allotted = |slab: &Slab| SizeClass::all().map(|c| usize::from(slab.slot(c).limit.load(Relaxed)) * c.size()).sum::<usize>();
+        let sound = |slab: &Slab| slab.allotted.load(Relaxed) == allotted(slab) && allotted(slab) <= P::CORE_BUDGET;
+        let all = (0..lists.cores()).filter_map(|core| lists.slab(core)).all(sound);
+        ensure(all, "F1: a core's lists together stay within its budget", 0)
+    }
+}
+
+/// What the walk through the chunks has met.
+struct Walk {
+    mapped: usize,
+    live: usize,
+    dirty: usize,
+    with_dirty: usize,
+    empty: usize,
+    out: [usize; SizeClass::INDEXES],
+    partial: [usize; SizeClass::INDEXES],
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        let none = [0; SizeClass::INDEXES];
+        Self { mapped: 0, live: 0, dirty: 0, with_dirty: 0, empty: 0, out: none, partial: none }
+    }
+}

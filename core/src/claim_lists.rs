@@ -1,0 +1,88 @@
+//! The portable per-core lists: a fixed number of slabs inside the value, worked on by [`claim`].
+
+use crate::chain::{Block, Chain};
+use crate::claim;
+use crate::platform::{CoreLists, Refused, Side, Tables};
+use crate::size_class::SizeClass;
+use crate::slab::{Slab, Slot};
+use crate::sync::atomic::Ordering::Relaxed;
+use core::marker::PhantomData;
+
+/// Tells which core runs; may be stale by the time it is used, and any value is allowed (one beyond the slabs misses).
+pub trait CoreId: 'static {
+    /// The core's number.
+    fn core() -> usize;
+}
+
+/// Lists for `CORES` cores, named by `C`.
+#[derive(Debug)]
+pub struct ClaimLists<C, const CORES: usize> {
+    slabs: [Slab; CORES],
+    core: PhantomData<fn() -> C>,
+}
+
+impl<C: CoreId, const CORES: usize> ClaimLists<C, CORES> {
+    fn slot(&self, class: SizeClass) -> Option<&Slot> {
+        Some(self.slabs.get(C::core())?.slot(class))
+    }
+}
+
+// SAFETY: `claim` makes every operation on a slot exclusive (A1) and orders it after the last; a stale core number only
+// names another slot. `claim` reads and writes links only.
+unsafe impl<C: CoreId, const CORES: usize> CoreLists for ClaimLists<C, CORES> {
+    const NEW: Self = Self { slabs: [const { Slab::EMPTY }; CORES], core: PhantomData };
+
+    #[inline(always)]
+    fn pop(&self, class: SizeClass) -> Option<Block> {
+        claim::pop(&self.slot(class)?.head)
+    }
+
+    #[inline(always)]
+    fn push(&self, class: SizeClass, block: Block) -> Result<(), Block> {
+        let Some(slot) = self.slot(class) else { return Err(block) };
+        // Relaxed: a limit is a number that steers, nothing hangs on it.
+        claim::push(&slot.head, slot.limit.load(Relaxed).into(), block)
+    }
+
+    fn take_all(&self, class: SizeClass) -> Chain {
+        self.slot(class).map_or(Chain::EMPTY, |slot| claim::take_all(&slot.head))
+    }
+
+    fn put_chain(&self, class: SizeClass, chain: Chain) -> Result<(), Chain> {
+        let Some(slot) = self.slot(class) else { return Err(chain) };
+        claim::put_chain(&slot.head, chain)
+    }
+
+    fn steal(&self, core: usize, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused> {
+        let slab = self.slabs.get(core).ok_or(Refused)?;
+        for class in SizeClass::all() {
+            let chain = claim::take_all(&slab.slot(class).head);
+            if !chain.is_empty() {
+                sink(class, chain);
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, _: &dyn Tables) -> bool {
+        C::core() < CORES
+    }
+
+    fn cores(&self) -> usize {
+        CORES
+    }
+
+    fn current(&self) -> Option<usize> {
+        Some(C::core()).filter(|core| *core < CORES)
+    }
+
+    fn slab(&self, core: usize) -> Option<&Slab> {
+        self.slabs.get(core)
+    }
+
+    fn thaw(&self, side: Side) {
+        if side == Side::Child {
+            self.slabs.iter().for_each(Slab::drop_claims);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Heap: what a program calls. The fast paths, and the order in which the layers below are tried.
+//!
+//! The story of a first allocation of 100 bytes:
+//! 1. [`SizeClass::of_layout`] says class 7, blocks of 112 bytes. The core's list of class 7 misses: it was never set up.
+//! 2. [`Heap::refill`] lets the lists prepare (the core's slab comes from the pool, which maps its first pages), misses again,
+//!    and asks the class's central list for a batch.
+//! 3. Central's shelf is empty and so is its list of partial spans: the page heap maps a chunk, cuts a run of seven pages
+//!    out of it, and names each of them in the page map.
+//! 4. The span hands out its lowest objects, no more than lie on the first two pages; the first is the caller's, the rest
+//!    become the core's list. The next allocation of the class is a hit.
+//!
+//! An interrupt or signal handler may call anything here, whatever it interrupted: hits take no lock, and where its own
+//! context is inside a lock, it gets a mapping of its own ([`rescue`](crate::rescue)) and its frees are queued.
+
+use crate::back::{Back, Found};
+use crate::central::Spans;
+use crate::chain::{Block, Chain};
+use crate::core_cache::CoreCache;
+use crate::fault::FaultKind;
+use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
+use crate::seal::Seal;
+use crate::size_class::{STEP, SizeClass};
+use crate::span::SpanRef;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::units::PAGE_SIZE;
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+/// An allocator on the home `P`. A value: several may live side by side, and dropping one frees everything it holds.
+///
+/// Two families free what one `allocate` gave. Callers who know the layout ([`deallocate`](Self::deallocate),
+/// [`reallocate`](Self::reallocate)) need no look-up for blocks of a class; callers who have only a pointer ([`free`](Self::free),
+/// [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by address from then on.
+///
+/// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock; a miss takes locks one at a time
+/// and moves at most 32 blocks, plus what the page source takes.
+pub struct Heap<P: Platform> {
+    pub(crate) cache: CoreCache<P::Lists>,
+    pub(crate) spans: Spans<P>,
+    /// Bit n: the n-th lock was this context's before `freeze`.
+    mine_at_freeze: [AtomicU64; FREEZE_WORDS],
+}
+
+/// The locks: a central list each class (index 0 unused), then the page heap.
+const LOCKS: usize = SizeClass::INDEXES + 1;
+const FREEZE_WORDS: usize = LOCKS.div_ceil(64);
+
+// SAFETY: everything in a heap that changes is atomic or behind a lock, or (the page source and lists) shared by contract.
+unsafe impl<P: Platform> Sync for Heap<P> where P::Source: Sync {}
+// SAFETY: a heap's memory is not tied to the context that made it.
+unsafe impl<P: Platform> Send for Heap<P> where P::Source: Send {}
+
+impl<P: Platform> Heap<P> {
+    /// A heap that has mapped nothing yet.
+    pub const fn new(source: P::Source) -> Self {
+        Self {
+            cache: CoreCache::new(P::CORE_BUDGET),
+            spans: Spans::new(source),
+            mine_at_freeze: [const { AtomicU64::new(0) }; FREEZE_WORDS],
+        }
+    }
+
+    /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, nothing changed.
+    #[inline]
+    pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let Some(class) = SizeClass::of_layout(layout) else { return self.allocate_large(layout).map(|(ptr, _)| ptr) };
+        match self.cache.pop(class) {
+            Some(block) => Some(open::<P>(block)),
+            None => self.refill(class).map(|(block, _)| open::<P>(block)),
+        }
+    }
+
+    /// As [`allocate`](Self::allocate), and every byte of the layout reads zero. Fresh pages are not written.
+    #[inline]
+    pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let Some(class) = SizeClass::of_layout(layout) else { return self.allocate_large_zeroed(layout) };
+        let (block, contents) = match self.cache.pop(class) {
+            Some(block) => (block, Contents::Unknown),
+            None => self.refill(class)?,
+        };
+        let ptr = open::<P>(block);
+        // A block that was never handed out holds a link, at most.
+        let dirty = if contents == Contents::Zeroed { layout.size().min(STEP) } else { layout.size() };
+        // SAFETY: the block is at least `layout.size()` bytes long, and ours until it is returned.
+        unsafe { ptr.write_bytes(0, dirty) };
+        Some(ptr)
+    }
+
+    /// Frees a block by its layout.
+    ///
+    /// # Safety
+    /// `ptr` came from this heap with a layout of the same class (for a class block: the same size and alignment will do),
+    /// was not resized by address, and is not used any more.
+    #[inline]
+    pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        match SizeClass::of_layout(layout) {
+            // SAFETY: a block of this class, given up by the caller.
+            Some(class) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
+            None => self.free_large(ptr),
+        }
+    }
+
+    /// Makes the block `new_size` bytes long: in place where the class is the same, or a large block can be resized without
+    /// copying; else by moving it. `None`: no memory, the block is as it was.
+    ///
+    /// # Safety
+    /// As for [`deallocate`](Self::deallocate); the old pointer is not used after success.
+    #[inline]
+    pub unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
+        let new = Layout::from_size_align(new_size, old.align()).ok()?;
+        match (SizeClass::of_layout(old), SizeClass::of_layout(new)) {
+            (Some(from), Some(to)) if from == to => return Some(ptr),
+            (None, None) => {
+                if let Some(resized) = self.resize_large(ptr, new) {
+                    return Some(resized);
+                }
+            }
+            _ => {}
+        }
+        let moved = self.allocate(new)?;
+        // SAFETY: two blocks, both at least that long; then the old one is freed by the layout it has.
+        unsafe {
+            moved.copy_from_nonoverlapping(ptr, old.size().min(new_size));
+            self.deallocate(ptr, old);
+        }
+        Some(moved)
+    }
+
+    /// Frees a block by its address. A pointer that is no live block of this heap stops the program.
+    ///
+    /// # Safety
+    /// The block at `ptr`, if there is one, is not used any more.
+    #[inline]
+    pub unsafe fn free(&self, ptr: NonNull<u8>) {
+        match self.spans.back.find(ptr) {
+            // SAFETY: an object starts here, and the caller gives it up.
+            Ok(Found::Object(class, _)) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
+            Ok(Found::Large(_)) => self.free_large(ptr),
+            Err(kind) => Back::<P>::stop(ptr, kind),
+        }
+    }
+
+    /// As [`free`](Self::free), and stops the program if a block of `layout` would not be what lies at `ptr`.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    #[inline]
+    pub unsafe fn free_sized(&self, ptr: NonNull<u8>, layout: Layout) {
+        let fits = self.usable_size(ptr).is_none_or(|usable| layout.size() <= usable);
+        if !fits || !ptr.addr().get().is_multiple_of(layout.align()) {
+            Back::<P>::stop(ptr, FaultKind::WrongSize);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.free(ptr) }
+    }
+
+    /// Makes the block at `ptr` fit `new`: where it stands if that is not too wasteful (less than half used) and aligned, else by
+    /// moving it. `None`: no memory, the block is as it was.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free); the old pointer is not used after success.
+    pub unsafe fn resize(&self, ptr: NonNull<u8>, new: Layout) -> Option<NonNull<u8>> {
+        let found = self.spans.back.find(ptr).unwrap_or_else(|kind| Back::<P>::stop(ptr, kind));
+        let aligned = ptr.addr().get().is_multiple_of(new.align());
+        let usable = match found {
+            Found::Object(class, _) if aligned && new.size() <= class.size() && new.size() >= class.size() / 2 => {
+                return Some(ptr);
+            }
+            Found::Object(class, _) => class.size(),
+            Found::Large(span) => {
+                let resized = (aligned && new.size() > SizeClass::MAX_SIZE).then(|| self.resize_span(span, new)).flatten();
+                if resized.is_some() {
+                    return resized;
+                }
+                span.block_bytes()
+            }
+        };
+        let moved = self.allocate(new)?;
+        // SAFETY: two blocks, both at least that long; then the old one is freed.
+        unsafe {
+            moved.copy_from_nonoverlapping(ptr, usable.min(new.size()));
+            self.free(ptr);
+        }
+        Some(moved)
+    }
+
+    /// Bytes that may be used at `ptr`; `None` where no live block of this heap starts there.
+    pub fn usable_size(&self, ptr: NonNull<u8>) -> Option<usize> {
+        match self.spans.back.find(ptr).ok()? {
+            Found::Object(class, _) => Some(class.size()),
+            Found::Large(span) => Some(span.block_bytes()),
+        }
+    }
+
+    /// Empties every cache and gives all free memory back to the source. Returns bytes.
+    pub fn trim(&self) -> usize {
+        self.empty_caches();
+        let pages = self.spans.back.pages().map_or(0, |mut pages| pages.trim(&self.spans.back.ground));
+        self.after_slow_path();
+        pages * PAGE_SIZE
+    }
+
+    #[inline(always)]
+    fn take_back(&self, class: SizeClass, block: Block) {
+        if !P::Seal::close(&block) {
+            Back::<P>::stop(block.as_ptr(), FaultKind::DoubleFree);
+        }
+        if let Err(block) = self.cache.push(class, block) {
+            self.overflow(class, block);
+        }
+    }
+
+    /// The slow path of an allocation.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: SizeClass) -> Option<(Block, Contents)> {
+        self.prepare();
+        let got = self.with_reserves(|| self.cache.refill(class, &self.spans));
+        let block = match got {
+            Ok(block) => Some(block),
+            Err(Shortage::Exhausted) => None,
+            Err(Shortage::Reentered) => {
+                let rescued = self.spans.back.rescue(class.size(), PAGE_SIZE);
+                // SAFETY: a fresh block, at least as long and as aligned as one of the class, and nobody's.
+                rescued.map(|(ptr, contents)| (unsafe { Block::from_ptr(ptr) }, contents))
+            }
+        };
+        self.after_slow_path();
+        block
+    }
+
+    /// The slow path of a free.
+    #[cold]
+    #[inline(never)]
+    fn overflow(&self, class: SizeClass, block: Block) {
+        self.prepare();
+        self.cache.overflow(class, block, &self.spans);
+        self.after_slow_path();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_large(&self, layout: Layout) -> Option<(NonNull<u8>, Contents)> {
+        let back = &self.spans.back;
+        let got = self.with_reserves(|| back.take_large(layout.size(), layout.align()));
+        let block = match got {
+            Ok(block) => Some(block),
+            Err(Shortage::Exhausted) => None,
+            Err(Shortage::Reentered) => back.rescue(layout.size(), layout.align()),
+        };
+        self.after_slow_path();
+        block
+    }
+
+    fn allocate_large_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let (ptr, contents) = self.allocate_large(layout)?;
+        if contents == Contents::Unknown {
+            // SAFETY: a fresh block of at least that many bytes, ours until it is returned.
+            unsafe { ptr.write_bytes(0, layout.size()) };
+        }
+        Some(ptr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_large(&self, ptr: NonNull<u8>) {
+        match self.spans.back.find(ptr) {
+            Ok(Found::Large(span)) => self.spans.back.give_large(span),
+            Ok(Found::Object(..)) => Back::<P>::stop(ptr, FaultKind::WrongSize),
+            Err(kind) => Back::<P>::stop(ptr, kind),
+        }
+        self.after_slow_path();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resize_large(&self, ptr: NonNull<u8>, new: Layout) -> Option<NonNull<u8>> {
+        match self.spans.back.find(ptr) {
+            Ok(Found::Large(span)) => self.resize_span(span, new),
+            Ok(Found::Object(..)) => Back::<P>::stop(ptr, FaultKind::WrongSize),
+            Err(kind) => Back::<P>::stop(ptr, kind),
+        }
+    }
+
+    fn resize_span(&self, span: SpanRef, new: Layout) -> Option<NonNull<u8>> {
+        let resized = self.spans.back.resize_large(span, new.size(), new.align());
+        self.after_slow_path();
+        resized
+    }
+
+    /// Tries once more with empty caches where the source has no more.
+    fn with_reserves<T>(&self, take: impl Fn() -> Result<T, Shortage>) -> Result<T, Shortage> {
+        match take() {
+            Err(Shortage::Exhausted) => {
+                self.empty_caches();
+                take()
+            }
+            done => done,
+        }
+    }
+
+    fn empty_caches(&self) {
+        self.cache.drain(&self.spans);
+        self.spans.clear_shelves();
+    }
+
+    fn prepare(&self) {
+        if P::ready() {
+            // Where nothing can be set up, the lists go on missing.
+            let _ = self.cache.lists.prepare(&self.spans.back);
+        }
+    }
+
+    /// Frees what interrupts have queued while this context was inside a lock.
+    #[inline]
+    fn after_slow_path(&self) {
+        if !self.spans.back.queue.is_empty() {
+            self.drain_queue();
+        }
+    }
+
+    #[cold]
+    fn drain_queue(&self) {
+        for block in self.spans.back.queue.take_all() {
+            match self.spans.back.find(block.as_ptr()) {
+                Ok(Found::Object(class, _)) => {
+                    let mut chain = Chain::EMPTY;
+                    chain.push(block);
+                    self.spans.give(class, chain);
+                }
+                Ok(Found::Large(span)) => self.spans.back.give_large(span),
+                Err(kind) => Back::<P>::stop(block.as_ptr(), kind),
+            }
+        }
+    }
+
+    /// Before a fork: enters every lock, so that no other context is inside when memory is copied.
+    ///
+    /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free.
+    pub fn freeze(&self) {
+        self.cache.lists.freeze();
+        while let Err(busy) = self.try_freeze() {
+            let lock = self.lock(busy);
+            lock.enter();
+            // SAFETY: entered above.
+            unsafe { lock.leave() };
+        }
+    }
+
+    /// After a fork, in the parent and in the child: leaves every lock.
+    ///
+    /// # Safety
+    /// The calling context, or the one it was forked from, has called [`freeze`](Self::freeze), and this is the first `thaw` since.
+    pub unsafe fn thaw(&self, side: Side) {
+        // SAFETY: `freeze` entered all of them.
+        unsafe { self.leave_locks_below(LOCKS) };
+        self.cache.lists.thaw(side);
+        self.after_slow_path();
+    }
+
+    fn lock(&self, n: usize) -> &P::Lock {
+        match self.spans.centrals.get(n) {
+            Some(central) => central.partial.lock(),
+            None => self.spans.back.lock(),
+        }
+    }
+
+    /// Enters every lock, or none: then says which one is busy. A lock that this context is inside already (it forks in a
+    /// signal handler) stays as it is, in both processes.
+    fn try_freeze(&self) -> Result<(), usize> {
+        for n in 0..LOCKS {
+            let mine = match self.lock(n).try_enter() {
+                Entry::Got => 0,
+                Entry::Mine => 1,
+                Entry::Busy => {
+                    // SAFETY: the locks below were entered by this loop.
+                    unsafe { self.leave_locks_below(n) };
+                    return Err(n);
+                }
+            };
+            let (word, bit) = (&self.mine_at_freeze[n / 64], 1 << (n % 64));
+            // Relaxed: written and read by the context that is inside the lock.
+            if mine == 1 { word.fetch_or(bit, Relaxed) } else { word.fetch_and(!bit, Relaxed) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The locks below `n` were entered by `try_freeze` in this context or the one it was forked from.
+    unsafe fn leave_locks_below(&self, n: usize) {
+        for n in (0..n).rev() {
+            if self.mine_at_freeze[n / 64].load(Relaxed) >> (n % 64) & 1 == 0 {
+                // SAFETY: entered, and not inside before.
+                unsafe { self.lock(n).leave() };
+            }
+        }
+    }
+}
+
+/// Opens the seal of a block that is handed out.
+#[inline(always)]
+fn open<P: Platform>(block: Block) -> NonNull<u8> {
+    P::Seal::open(&block);
+    block.into_ptr()
+}
+
+impl<P: Platform> Drop for Heap<P> {
+    fn drop(&mut self) {
+        let (pages, ground) = self.spans.back.pages_mut();
+        // SAFETY: nobody else has the heap, and its blocks are not used any more, as for any allocator that is dropped.
+        unsafe { pages.unmap_all(ground) };
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Heap<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let stats = self.stats();
+        write!(f, "Heap({} bytes live of {} held)", stats.live_bytes, stats.held_bytes)
+    }
+}

@@ -1,0 +1,149 @@
+//! The pool of the heap's own data: descriptors and tables, never mixed with blocks.
+//!
+//! Descriptors are type-stable: a span's place becomes a span's place again. Everything lives until the heap is dropped, when
+//! [`Meta::unmap_all`] gives the mappings back; each mapping is in a list whose nodes lie in the pool itself.
+//!
+//! Invariants: `T1` every mapping of the pool is in the list `maps`; `T2` memory from `bump` to `end` is zeroed and nobody's.
+
+use crate::chunk::{Chunk, ChunkRef};
+use crate::ground::Counted;
+use crate::list::List;
+use crate::platform::{Contents, PageSource};
+use crate::span::{InList, Kind, Span, SpanRef};
+use crate::units::{PAGE_SIZE, PageRun, Pages, align_up};
+use core::ptr::NonNull;
+
+/// The pool.
+pub(crate) struct Meta {
+    block: Pages,
+    bump: NonNull<u8>,
+    left: usize,
+    maps: Option<NonNull<MapNode>>,
+    spans: List<SpanRef>,
+    chunks: List<ChunkRef>,
+    mapped: Pages,
+}
+
+// SAFETY: the pool owns the memory its pointers lead to.
+unsafe impl Send for Meta {}
+
+struct MapNode {
+    run: PageRun,
+    next: Option<NonNull<Self>>,
+}
+
+impl Meta {
+    /// A pool that grows by `block` pages at a time.
+    pub(crate) const fn new(block: Pages) -> Self {
+        let (spans, chunks) = (List::EMPTY, List::EMPTY);
+        Self { block, bump: NonNull::dangling(), left: 0, maps: None, spans, chunks, mapped: Pages(0) }
+    }
+
+    /// Bytes mapped for the pool.
+    pub(crate) fn bytes(&self) -> usize {
+        self.mapped.bytes()
+    }
+
+    /// A descriptor for a run.
+    pub(crate) fn span(&mut self, source: &Counted<impl PageSource>) -> Option<SpanRef> {
+        if let Some(span) = self.spans.first() {
+            self.spans.remove(&InList, span);
+            return Some(span);
+        }
+        let span = self.carve(source, size_of::<Span>(), align_of::<Span>())?.cast::<Span>();
+        // SAFETY: fresh memory of the pool, large enough, aligned, nobody's (T2), and it stays as long as the heap.
+        unsafe {
+            span.write(Span::unused());
+            Some(SpanRef::new(span))
+        }
+    }
+
+    /// Takes a span's descriptor back; the page map names it no more.
+    pub(crate) fn free_span(&mut self, span: SpanRef) {
+        span.kind.set(Kind::Unused);
+        self.spans.insert(&InList, span);
+    }
+
+    /// A descriptor for a chunk.
+    pub(crate) fn chunk(&mut self, source: &Counted<impl PageSource>) -> Option<ChunkRef> {
+        if let Some(chunk) = self.chunks.first() {
+            self.chunks.remove(&crate::chunk::InAll, chunk);
+            return Some(chunk);
+        }
+        let chunk = self.carve(source, size_of::<Chunk>(), align_of::<Chunk>())?.cast::<Chunk>();
+        // SAFETY: as in `span`.
+        unsafe {
+            chunk.write(Chunk::unused());
+            Some(ChunkRef::new(chunk))
+        }
+    }
+
+    /// Takes a chunk's descriptor back; it is in no list.
+    pub(crate) fn free_chunk(&mut self, chunk: ChunkRef) {
+        self.chunks.insert(&crate::chunk::InAll, chunk);
+    }
+
+    /// A zeroed table, aligned to a page, for good.
+    pub(crate) fn table(&mut self, source: &Counted<impl PageSource>, bytes: usize) -> Option<NonNull<u8>> {
+        let pages = Pages::holding(bytes)?;
+        if pages.bytes() <= self.left || pages.0 * 2 <= self.block.0 {
+            return self.carve(source, pages.bytes(), PAGE_SIZE);
+        }
+        let node = self.carve(source, size_of::<MapNode>(), align_of::<MapNode>())?;
+        self.map(source, pages, Some(node))
+    }
+
+    fn carve(&mut self, source: &Counted<impl PageSource>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        let padding = |bump: NonNull<u8>| align_up(bump.addr().get(), align).map(|start| start - bump.addr().get());
+        let mut skip = padding(self.bump)?;
+        if skip + bytes > self.left {
+            // What is left of the last block is given up; a block starts with its own node in the list.
+            let block = self.map(source, self.block, None)?;
+            (self.bump, self.left) = (block, self.block.bytes());
+            self.skip(size_of::<MapNode>());
+            skip = padding(self.bump)?;
+        }
+        self.skip(skip);
+        let carved = self.bump;
+        self.skip(bytes);
+        Some(carved)
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.left);
+        // SAFETY: inside the block, or just behind its end.
+        self.bump = unsafe { self.bump.byte_add(bytes) };
+        self.left -= bytes;
+    }
+
+    /// Maps zeroed pages and files them under `node`, or under their own first bytes.
+    fn map(&mut self, source: &Counted<impl PageSource>, pages: Pages, node: Option<NonNull<u8>>) -> Option<NonNull<u8>> {
+        let mapped = source.map(pages, PAGE_SIZE)?;
+        let run = PageRun { start: mapped.start, pages };
+        if mapped.contents == Contents::Unknown {
+            // SAFETY: the run was just mapped, writable and ours.
+            unsafe { mapped.start.write_bytes(0, pages.bytes()) };
+        }
+        let node = node.unwrap_or(mapped.start).cast::<MapNode>();
+        // SAFETY: a node's place, carved for it or the head of the new block.
+        unsafe { node.write(MapNode { run, next: self.maps }) };
+        self.maps = Some(node);
+        self.mapped.0 += pages.0;
+        Some(mapped.start)
+    }
+
+    /// Gives every mapping of the pool back.
+    ///
+    /// # Safety
+    /// No descriptor or table of the pool is used any more.
+    pub(crate) unsafe fn unmap_all(&mut self, source: &Counted<impl PageSource>) {
+        // A table's node lies in a block that was mapped before the table was, so newest first never unmaps a node too soon.
+        while let Some(node) = self.maps.take() {
+            // SAFETY: nodes stay readable until their own block is unmapped, which is after everything newer (T1).
+            let MapNode { run, next } = unsafe { node.read() };
+            self.maps = next;
+            // SAFETY: mapped by this source, and nobody uses it, by the caller's promise. A refusal leaves it to the source.
+            let _ = unsafe { source.unmap(run) };
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! The page heap: the back end. Splits chunks into runs of pages and coalesces them, keeps large blocks, gives memory back.
+//!
+//! Called by the central lists (spans) and the heap's front (large blocks), under its lock; calls the page source and the
+//! page map. Chunks lie in [`Bins`] by their longest free run, so that the fullest chunk that fits is found at once; inside a
+//! chunk the shortest run that fits is taken, lowest address first, which is also where pages are warm. A block of more than
+//! [`LARGEST_RUN`] gets a mapping of its own, grown and moved by the source.
+//!
+//! **Giving back without a thread or a timer.** Free pages stay resident ("dirty") only up to a cap, which is enforced whenever
+//! pages come back: an eighth of what is live, at least 4 MiB, plus a boost. The boost grows when pages are wanted again that
+//! were just given back (a purge that saved nothing), and a clock, where the home has one, halves it every second. Chunks
+//! that have become empty are given back whole.
+//!
+//! Invariants: `P1` `dirty` is the number of dirty free pages in chunks plus the pages of idle huge mappings; `P2` a chunk
+//! is in the dirty list exactly while it has dirty free pages; `P3` a chunk is in a bin exactly while it has a free page; `P4`
+//! `empty` counts the chunks with no live page; `P5` `live` is the number of live pages, huge ones included; `P6` every
+//! live page belongs to a span that the page map names, or is the inside of a large block.
+
+use crate::bins::Bins;
+use crate::chain::fits;
+use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
+use crate::ground::{Counted, Ground};
+use crate::list::{Fifo, List};
+use crate::meta::Meta;
+use crate::page_map::{Entry, PageMap};
+use crate::platform::{Contents, Mapped, PageSource, Place, Platform, Purged, Tables};
+use crate::span::{InList, Kind, SpanRef};
+use crate::sync::RefCell;
+use crate::units::{CHUNK_PAGES, CHUNK_SIZE, PAGE_SIZE, PageRun, Pages};
+use core::ptr::NonNull;
+
+/// The longest run that is cut out of a chunk; more gets its own mapping.
+pub(crate) const LARGEST_RUN: Pages = Pages(CHUNK_PAGES / 2);
+
+type ChunkBins = Bins<ChunkRef, 1>;
+const _: () = assert!(ChunkBins::holds(CHUNK_PAGES));
+
+/// The page heap's data, guarded by one lock.
+pub(crate) struct PageHeap {
+    pub(crate) meta: Meta,
+    pub(crate) bins: ChunkBins,
+    pub(crate) all: List<ChunkRef>,
+    pub(crate) with_dirty: Fifo<ChunkRef>,
+    /// Huge blocks in use.
+    pub(crate) huge: List<SpanRef>,
+    /// Mappings of freed huge blocks, kept under the cap.
+    pub(crate) idle: Fifo<SpanRef>,
+    pub(crate) counts: Counts,
+    keep: Keep,
+}
+
+/// What the page heap holds, in pages (or blocks, or chunks).
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) mapped: usize,
+    pub(crate) peak: usize,
+    pub(crate) live: usize,
+    pub(crate) dirty: usize,
+    pub(crate) empty: usize,
+    pub(crate) idle: usize,
+    pub(crate) large_blocks: usize,
+    pub(crate) large: usize,
+    pub(crate) huge_blocks: usize,
+    pub(crate) huge: usize,
+}
+
+/// How many dirty pages may stay.
+#[derive(Debug)]
+struct Keep {
+    boost: usize,
+    /// Pages given back that nobody has wanted again yet.
+    regrettable: usize,
+    last_ms: u64,
+}
+
+impl Keep {
+    const LEAST: usize = 4 << 20 >> 12;
+    const MOST_BOOST: usize = 32 << 20 >> 12;
+
+    fn cap(&self, live: usize) -> usize {
+        Self::LEAST.max(live / 8) + self.boost
+    }
+
+    /// Pages were taken that are not resident: where they had just been given back, that was a mistake.
+    fn wanted(&mut self, pages: usize) {
+        let regretted = pages.min(self.regrettable);
+        self.regrettable -= regretted;
+        self.boost = (self.boost + regretted).min(Self::MOST_BOOST);
+    }
+
+    fn gave_back(&mut self, pages: usize) {
+        self.regrettable = (self.regrettable + pages).min(2 * Self::MOST_BOOST);
+    }
+
+    fn tick(&mut self, now_ms: Option<u64>) {
+        let Some(now) = now_ms else { return };
+        let seconds = (now.saturating_sub(self.last_ms) / 1000).min(63);
+        if seconds > 0 {
+            (self.boost, self.regrettable, self.last_ms) = (self.boost >> seconds, self.regrettable >> seconds, now);
+        }
+    }
+}
+
+/// Tables for the page map, out of the pool, for whoever is inside the page heap.
+struct PoolTables<'a, S> {
+    meta: RefCell<&'a mut Meta>,
+    source: &'a Counted<S>,
+}
+
+impl<S: PageSource> Tables for PoolTables<'_, S> {
+    fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+        self.meta.try_borrow_mut().ok()?.table(self.source, bytes)
+    }
+}
+
+/// Free entries of a run, before or after use.
+fn set_entries(map: &impl PageMap, run: PageRun, entry: Entry) {
+    for page in 0..run.pages.0 {
+        let is_set = map.set(run.start.addr().get() + Pages(page).bytes(), entry);
+        debug_assert!(is_set, "a chunk's entries are reserved when it is mapped");
+    }
+}
+
+impl PageHeap {
+    pub(crate) const fn new(meta_block: Pages) -> Self {
+        Self {
+            meta: Meta::new(meta_block),
+            bins: Bins::EMPTY,
+            all: List::EMPTY,
+            with_dirty: Fifo::EMPTY,
+            huge: List::EMPTY,
+            idle: Fifo::EMPTY,
+            counts: Counts {
+                mapped: 0, peak: 0, live: 0, dirty: 0, empty: 0, idle: 0, large_blocks: 0, large: 0, huge_blocks: 0, huge: 0,
+            },
+            keep: Keep { boost: 0, regrettable: 0, last_ms: 0 },
+        }
+    }
+
+    /// A run of at most [`LARGEST_RUN`] for `kind`, at a multiple of `align` bytes, in the page map, and what it holds.
+    pub(crate) fn take<P: Platform>(
+        &mut self, ground: &Ground<P>, kind: Kind, pages: Pages, align: usize,
+    ) -> Option<(SpanRef, Contents)> {
+        let align = align.div_ceil(PAGE_SIZE).max(1);
+        let span = self.meta.span(&ground.source)?;
+        let Some((chunk, first)) = self.find(ground, pages, align) else {
+            self.meta.free_span(span);
+            return None;
+        };
+        let contents = self.take_pages(chunk, first, pages);
+        let run = chunk.run(first..first + pages.0);
+        span.describe(kind, run, run.start);
+        span.contents.set(contents);
+        span.chunk.set(Some(chunk));
+        self.enter(ground, span);
+        Some((span, contents))
+    }
+
+    /// Puts a span into the page map and the counts.
+    fn enter<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) {
+        let (entry, run) = (Entry::new(span), span.run());
+        match span.class() {
+            Some(_) => set_entries(&ground.map, run, entry),
+            None => {
+                set_entries(&ground.map, run.part(Pages(0), Pages(1)), entry);
+                self.counts.large_blocks += 1;
+                self.counts.large += run.pages.0;
+            }
+        }
+    }
+
+    /// Takes a span of a chunk back, of which `touched` pages were written.
+    pub(crate) fn give<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, touched: Pages) {
+        let (run, chunk) = (span.run(), span.chunk.get());
+        match span.class() {
+            Some(_) => set_entries(&ground.map, run, Entry::NONE),
+            None => {
+                set_entries(&ground.map, run.part(Pages(0), Pages(1)), Entry::NONE);
+                self.counts.large_blocks -= 1;
+                self.counts.large -= run.pages.0;
+            }
+        }
+        self.meta.free_span(span);
+        if let Some(chunk) = chunk {
+            self.give_pages(chunk, run, touched);
+        }
+        self.give_back_over_cap(ground);
+    }
+
+    /// A chunk and the number of its first page for a run; grows where no chunk has one.
+    fn find<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<(ChunkRef, usize)> {
+        // Any free run this long has an aligned place for the pages.
+        let need = pages.0 + align - 1;
+        let chunk = match self.bins.find(&InBin, need) {
+            Some(chunk) => chunk,
+            None => self.grow(ground)?,
+        };
+        Some((chunk, chunk.find(pages.0, align)?))
+    }
+
+    fn grow<P: Platform>(&mut self, ground: &Ground<P>) -> Option<ChunkRef> {
+        let chunk = self.meta.chunk(&ground.source)?;
+        let Some(mapped) = self.map(ground, Pages(CHUNK_PAGES), CHUNK_SIZE) else {
+            self.meta.free_chunk(chunk);
+            return None;
+        };
+        chunk.describe(mapped.start, mapped.contents);
+        self.all.insert(&InAll, chunk);
+        self.bins.insert(&InBin, chunk);
+        self.counts.empty += 1;
+        self.mapped(CHUNK_PAGES);
+        Some(chunk)
+    }
+
+    /// Maps a run whose pages the page map and the links can name (`C2`).
+    fn map<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<Mapped> {
+        let mapped = ground.source.map(pages, align).or_else(|| {
+            self.release_idle(ground);
+            ground.source.map(pages, align)
+        })?;
+        let run = PageRun { start: mapped.start, pages };
+        // Every page of a chunk gets an entry, of a longer mapping only the first.
+        if fits(run.end()) && self.reserve(ground, run.part(Pages(0), pages.min(Pages(CHUNK_PAGES)))) {
+            return Some(mapped);
+        }
+        // SAFETY: just mapped, and nobody has it. A refusal leaves the run to the source.
+        let _ = unsafe { ground.source.unmap(run) };
+        None
+    }
+
+    fn reserve<P: Platform>(&mut self, ground: &Ground<P>, run: PageRun) -> bool {
+        let tables = PoolTables { meta: RefCell::new(&mut self.meta), source: &ground.source };
+        ground.map.reserve(run.start.addr().get(), run.pages, &tables)
+    }
+
+    fn take_pages(&mut self, chunk: ChunkRef, first: usize, pages: Pages) -> Contents {
+        self.counts.empty -= usize::from(chunk.is_empty());
+        self.bins.remove(&InBin, chunk);
+        let change = chunk.take(first..first + pages.0);
+        if chunk.longest() > 0 {
+            self.bins.insert(&InBin, chunk);
+        }
+        if change.dirty > 0 && chunk.dirty().is_empty() {
+            self.with_dirty.remove(&InDirty, chunk);
+        }
+        self.counts.dirty -= change.dirty;
+        self.counts.live += pages.0;
+        self.keep.wanted(pages.0 - change.dirty);
+        change.contents
+    }
+
+    fn give_pages(&mut self, chunk: ChunkRef, run: PageRun, touched: Pages) {
+        let was_dirty = !chunk.dirty().is_empty();
+        if chunk.longest() > 0 {
+            self.bins.remove(&InBin, chunk);
+        }
+        let change = chunk.give(chunk.numbers(run), touched);
+        self.bins.insert(&InBin, chunk);
+        if !was_dirty && change.dirty > 0 {
+            self.with_dirty.insert(&InDirty, chunk);
+        }
+        self.counts.dirty += change.dirty;
+        self.counts.live -= run.pages.0;
+        self.counts.empty += usize::from(chunk.is_empty());
+    }
+
+    fn mapped(&mut self, pages: usize) {
+        self.counts.mapped += pages;
+        self.counts.peak = self.counts.peak.max(self.counts.mapped);
+    }
+
+    /// Makes a large block `pages` long where it stands: shorter always, longer into free pages behind it.
+    pub(crate) fn resize<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, pages: Pages) -> Result<(), ()> {
+        let (run, chunk) = (span.run(), span.chunk.get().ok_or(())?);
+        let numbers = chunk.numbers(run);
+        if pages.0 > run.pages.0 {
+            let more = numbers.end..numbers.start + pages.0;
+            let free = more.end <= CHUNK_PAGES && (!chunk.live()).contains(crate::page_bits::PageBits::of(more.clone()));
+            if !free || pages > LARGEST_RUN {
+                return Err(());
+            }
+            self.take_pages(chunk, more.start, Pages(more.len()));
+        } else if pages.0 < run.pages.0 {
+            let tail = chunk.run(numbers.start + pages.0..numbers.end);
+            self.give_pages(chunk, tail, tail.pages);
+        }
+        self.counts.large = self.counts.large + pages.0 - run.pages.0;
+        span.set_run(PageRun { start: run.start, pages });
+        self.give_back_over_cap(ground);
+        Ok(())
+    }
+
+    /// A huge block: an idle mapping that is at most a quarter too long, or a new one.
+    pub(crate) fn take_huge<P: Platform>(
+        &mut self, ground: &Ground<P>, pages: Pages, align: usize,
+    ) -> Option<(SpanRef, Contents)> {
+        let fitting = |span: &SpanRef| {
+            let run = span.run();
+            let length = run.pages.0;
+            length >= pages.0 && length <= pages.0 + pages.0 / 4 && run.start.addr().get().is_multiple_of(align)
+        };
+        let idle = self.idle.iter(&InList).filter(fitting).min_by_key(|span| span.run().pages);
+        let (span, contents) = match idle {
+            Some(span) => {
+                self.forget_idle(span);
+                (span, Contents::Unknown)
+            }
+            None => self.map_huge(ground, pages, align)?,
+        };
+        let is_set = ground.map.set(span.start().addr().get(), Entry::new(span));
+        debug_assert!(is_set, "reserved when it was mapped");
+        self.admit_huge(span);
+        Some((span, contents))
+    }
+
+    /// Counts a huge (or rescued) block that is in use.
+    pub(crate) fn admit_huge(&mut self, span: SpanRef) {
+        let pages = span.run().pages.0;
+        self.huge.insert(&InList, span);
+        self.counts.live += pages;
+        self.counts.huge += pages;
+        self.counts.huge_blocks += 1;
+        if span.kind.get() == Kind::Rescued {
+            self.mapped(pages);
+        }
+    }
+
+    fn map_huge<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<(SpanRef, Contents)> {
+        let span = self.meta.span(&ground.source)?;
+        let Some(mapped) = self.map(ground, pages, align.max(PAGE_SIZE)) else {
+            self.meta.free_span(span);
+            return None;
+        };
+        let run = PageRun { start: mapped.start, pages };
+        span.describe(Kind::Huge, run, run.start);
+        span.chunk.set(None);
+        self.mapped(pages.0);
+        self.keep.wanted(pages.0);
+        Some((span, mapped.contents))
+    }
+
+    /// Takes a huge or rescued block back.
+    pub(crate) fn give_huge<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) {
+        let run = span.run();
+        ground.map.set(span.start().addr().get(), Entry::NONE);
+        self.huge.remove(&InList, span);
+        self.counts.live -= run.pages.0;
+        self.counts.huge -= run.pages.0;
+        self.counts.huge_blocks -= 1;
+        if span.kind.get() == Kind::Rescued {
+            self.counts.mapped -= run.pages.0;
+            // SAFETY: a rescued block's mapping holds nothing but the block and this descriptor, which nobody names any more.
+            let _ = unsafe { ground.source.unmap(run) };
+            return;
+        }
+        self.idle.insert(&InList, span);
+        self.counts.idle += 1;
+        self.counts.dirty += run.pages.0;
+        if run.pages.0 > self.keep.cap(self.counts.live) || self.counts.idle > Self::MOST_IDLE {
+            let leaving = if self.counts.idle > Self::MOST_IDLE { self.idle.oldest().unwrap_or(span) } else { span };
+            self.unmap_idle(ground, leaving);
+        }
+        self.give_back_over_cap(ground);
+    }
+
+    /// Idle huge mappings at most: each search looks at all of them.
+    const MOST_IDLE: usize = 16;
+
+    /// Makes a huge block `pages` long through the source, moved if it must and may be; contents are kept.
+    pub(crate) fn remap_huge<P: Platform>(
+        &mut self, ground: &Ground<P>, span: SpanRef, pages: Pages, place: Place,
+    ) -> Result<(), ()> {
+        let tables = PoolTables { meta: RefCell::new(&mut self.meta), source: &ground.source };
+        if span.kind.get() != Kind::Huge || !ground.map.prepare_move(&tables) {
+            return Err(());
+        }
+        let (old, entry) = (span.run(), Entry::new(span));
+        ground.map.set(old.start.addr().get(), Entry::NONE);
+        // SAFETY: the run is a whole mapping of this source, and its owner is the caller, who resizes it.
+        let moved = unsafe { ground.source.remap(old, pages, place) };
+        let run = moved.map_or(old, |start| PageRun { start, pages });
+        let reserved = self.reserve(ground, run.part(Pages(0), Pages(1)));
+        debug_assert!(reserved, "`prepare_move` saw to it");
+        ground.map.set(run.start.addr().get(), entry);
+        span.set_run(run);
+        let grown = |count: usize| count + run.pages.0 - old.pages.0;
+        (self.counts.live, self.counts.huge) = (grown(self.counts.live), grown(self.counts.huge));
+        self.counts.mapped -= old.pages.0;
+        self.mapped(run.pages.0);
+        moved.map(|_| ()).ok_or(())
+    }
+
+    /// Gives memory back until the dirty pages are under the cap.
+    fn give_back_over_cap<P: Platform>(&mut self, ground: &Ground<P>) {
+        if self.counts.dirty > Keep::LEAST {
+            self.keep.tick(P::now_ms());
+        }
+        while self.counts.dirty > self.keep.cap(self.counts.live) {
+            if self.give_back_oldest(ground) == 0 {
+                break;
+            }
+        }
+        while self.counts.empty > (self.keep.cap(self.counts.live) / CHUNK_PAGES).max(1) {
+            let Some(chunk) = self.bins.find(&InBin, CHUNK_PAGES) else { break };
+            if !self.unmap_chunk(ground, chunk) {
+                break;
+            }
+        }
+    }
+
+    /// Gives back the oldest idle huge mapping, or all dirty pages of the chunk that has had some the longest. Returns pages.
+    fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>) -> usize {
+        if let Some(span) = self.idle.oldest() {
+            return self.unmap_idle(ground, span);
+        }
+        let Some(chunk) = self.with_dirty.oldest() else { return 0 };
+        let dirty = chunk.dirty().count();
+        if !(chunk.is_empty() && self.unmap_chunk(ground, chunk)) {
+            self.purge_chunk(ground, chunk);
+            self.keep.gave_back(dirty);
+        }
+        dirty
+    }
+
+    fn purge_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) {
+        let dirty = chunk.dirty();
+        for pages in dirty.runs() {
+            // SAFETY: free pages of a chunk that this source mapped.
+            let contents = match unsafe { ground.source.purge(chunk.run(pages.clone())) } {
+                Purged::Zeroed => Contents::Zeroed,
+                // Refused memory stays resident whatever we do: it counts as clean, or we would ask again at each free.
+                Purged::Unknown | Purged::Refused => Contents::Unknown,
+            };
+            chunk.purged(pages, contents);
+        }
+        self.counts.dirty -= dirty.count();
+        self.with_dirty.remove(&InDirty, chunk);
+    }
+
+    fn unmap_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) -> bool {
+        // SAFETY: no page of the chunk is live, so nobody uses it.
+        if unsafe { ground.source.unmap(chunk.run(0..CHUNK_PAGES)) }.is_err() {
+            return false;
+        }
+        let dirty = chunk.dirty().count();
+        if dirty > 0 {
+            self.with_dirty.remove(&InDirty, chunk);
+        }
+        self.bins.remove(&InBin, chunk);
+        self.all.remove(&InAll, chunk);
+        self.meta.free_chunk(chunk);
+        self.counts.dirty -= dirty;
+        self.counts.mapped -= CHUNK_PAGES;
+        self.counts.empty -= 1;
+        self.keep.gave_back(dirty);
+        true
+    }
+
+    fn forget_idle(&mut self, span: SpanRef) {
+        self.idle.remove(&InList, span);
+        self.counts.idle -= 1;
+        self.counts.dirty -= span.run().pages.0;
+    }
+
+    /// Returns the pages given back: none where the source refuses, which keeps the mapping idle.
+    fn unmap_idle<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) -> usize {
+        let run = span.run();
+        // SAFETY: an idle mapping is nobody's.
+        if unsafe { ground.source.unmap(run) }.is_err() {
+            return 0;
+        }
+        self.forget_idle(span);
+        self.meta.free_span(span);
+        self.counts.mapped -= run.pages.0;
+        self.keep.gave_back(run.pages.0);
+        run.pages.0
+    }
+
+    /// Unmaps what is idle: huge mappings and empty chunks. For the moment when the source has no more.
+    fn release_idle<P: Platform>(&mut self, ground: &Ground<P>) {
+        while let Some(span) = self.idle.oldest() {
+            if self.unmap_idle(ground, span) == 0 {
+                break;
+            }
+        }
+        while self.counts.empty > 0 {
+            let Some(chunk) = self.bins.find(&InBin, CHUNK_PAGES) else { break };
+            if !self.unmap_chunk(ground, chunk) {
+                break;
+            }
+        }
+    }
+
+    /// Gives back everything that is free. Returns the pages that were resident or mapped for nothing.
+    pub(crate) fn trim<P: Platform>(&mut self, ground: &Ground<P>) -> usize {
+        let before = (self.counts.mapped, self.counts.dirty);
+        self.release_idle(ground);
+        while let Some(chunk) = self.with_dirty.oldest() {
+            self.purge_chunk(ground, chunk);
+        }
+        self.keep.boost = 0;
+        (before.0 - self.counts.mapped).max(before.1 - self.counts.dirty)
+    }
+
+    /// Gives back every mapping, live or not.
+    ///
+    /// # Safety
+    /// Nobody uses the heap or a block of it any more.
+    pub(crate) unsafe fn unmap_all<P: Platform>(&mut self, ground: &Ground<P>) {
+        for chunk in self.all.iter(&InAll) {
+            // SAFETY: mapped by this source, and nobody uses it, by the caller's promise.
+            let _ = unsafe { ground.source.unmap(chunk.run(0..CHUNK_PAGES)) };
+        }
+        let idle = self.idle.iter(&InList);
+        // A rescued block's descriptor lies in the run that is unmapped: the iterator has read its links by then.
+        for span in self.huge.iter(&InList).chain(idle) {
+            // SAFETY: as above.
+            let _ = unsafe { ground.source.unmap(span.run()) };
+        }
+        // SAFETY: descriptors and tables go last; nobody uses them, by the caller's promise.
+        unsafe { self.meta.unmap_all(&ground.source) };
+    }
+}

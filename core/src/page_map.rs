@@ -1,0 +1,159 @@
+//! The page map: from an address to the span it lies in.
+//!
+//! Read by every `free` that has only a pointer, with no lock; written by the page heap under its lock. A home chooses the
+//! type; [`RadixMap`] serves every home that maps pages where it likes.
+//!
+//! Invariants: `M1` the page map names, for each page of a live class span and for the first page of every live large block, that
+//! span and its class, and nothing for any other page; `M2` what is freed has the layout it was allocated with; `M3` entries
+//! are cleared before a run is unmapped, moved or given to the page heap.
+
+use crate::chain::fits;
+use crate::platform::Tables;
+use crate::size_class::SizeClass;
+use crate::span::{Span, SpanRef};
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::units::{PAGE_SHIFT, Pages};
+use core::ptr::{NonNull, null_mut};
+
+/// What the map holds for a page: a span's descriptor with the index of its class in the low bits (0: a large block).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry(*mut Span);
+
+const CLASS_MASK: usize = align_of::<Span>() - 1;
+const _: () = assert!(SizeClass::INDEXES <= align_of::<Span>(), "a class index fits below a descriptor's alignment");
+
+impl Entry {
+    /// No span.
+    pub const NONE: Self = Self(null_mut());
+
+    pub(crate) fn new(span: SpanRef) -> Self {
+        let index = span.class().map_or(0, SizeClass::index);
+        Self(span.as_ptr().as_ptr().map_addr(|addr| addr | index))
+    }
+
+    /// The span, if the page has one.
+    #[inline(always)]
+    pub(crate) fn span(self) -> Option<SpanRef> {
+        let span = NonNull::new(self.0.map_addr(|addr| addr & !CLASS_MASK))?;
+        // SAFETY: an entry that is not empty was made by `new`, from a descriptor that lives as long as the heap.
+        Some(unsafe { SpanRef::new(span) })
+    }
+
+    /// The class of the span; `None` where there is no span, or a large block.
+    #[inline(always)]
+    pub(crate) fn class(self) -> Option<SizeClass> {
+        SizeClass::from_index(self.0.addr() & CLASS_MASK)
+    }
+}
+
+/// Maps pages to entries.
+///
+/// # Safety
+/// [`get`](Self::get) returns what [`set`](Self::set) last put there, or [`Entry::NONE`].
+pub unsafe trait PageMap: Sync {
+    /// A map that holds nothing.
+    const NEW: Self;
+
+    /// The entry of the page that `address` lies in. Any address may be asked for. Constant time.
+    fn get(&self, address: usize) -> Entry;
+
+    /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. `false`: no memory for tables, or an address that the map cannot hold.
+    fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool;
+
+    /// Makes sure that one later [`reserve`](Self::reserve) of a single page's leaf succeeds wherever the page lies: called before a
+    /// run is moved to an address that is not known yet.
+    fn prepare_move(&self, tables: &dyn Tables) -> bool;
+
+    /// Sets the entry of the page at `address`; `false` (and nothing done) where it is not reserved.
+    fn set(&self, address: usize, entry: Entry) -> bool;
+}
+
+const LEAF_BITS: u32 = 18;
+const ROOT_BITS: u32 = 47 - PAGE_SHIFT - LEAF_BITS;
+
+type Leaf = [AtomicPtr<Span>; 1 << LEAF_BITS];
+type Root = [AtomicPtr<Leaf>; 1 << ROOT_BITS];
+
+/// A radix tree of two levels over 47-bit addresses: a root of 1 MiB and a leaf of 2 MiB for each GiB in use, both of which
+/// cost memory only where they are touched (one page of leaf a chunk). No reservation up front, which would break `RLIMIT_AS`.
+#[derive(Debug)]
+pub struct RadixMap {
+    root: AtomicPtr<Root>,
+    /// A leaf in hand, for a run that is about to move. Used under the page heap's lock only.
+    spare: AtomicPtr<Leaf>,
+}
+
+const fn root_index(address: usize) -> usize {
+    address >> (PAGE_SHIFT + LEAF_BITS)
+}
+
+const fn leaf_index(address: usize) -> usize {
+    (address >> PAGE_SHIFT) & ((1 << LEAF_BITS) - 1)
+}
+
+fn new_leaf(tables: &dyn Tables) -> Option<NonNull<Leaf>> {
+    Some(tables.table(size_of::<Leaf>())?.cast())
+}
+
+impl RadixMap {
+    fn take_spare(&self) -> Option<NonNull<Leaf>> {
+        // Relaxed: as for the store in `prepare_move`.
+        NonNull::new(self.spare.swap(null_mut(), Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn leaf(&self, address: usize) -> Option<&Leaf> {
+        // Acquire pairs with the Release in `reserve`: a table's zeroes are seen before its address.
+        // SAFETY: a published root is a zeroed table of the right size that lives as long as the heap.
+        let root = unsafe { self.root.load(Ordering::Acquire).as_ref()? };
+        // SAFETY: the same for a leaf.
+        unsafe { root.get(root_index(address))?.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+// SAFETY: `set` and `get` use the same place for an address, and no two addresses of different pages below 2^47 share one;
+// the root's bound check refuses all above.
+unsafe impl PageMap for RadixMap {
+    const NEW: Self = Self { root: AtomicPtr::new(null_mut()), spare: AtomicPtr::new(null_mut()) };
+
+    #[inline(always)]
+    fn get(&self, address: usize) -> Entry {
+        match self.leaf(address) {
+            // Acquire pairs with the Release in `set`: the descriptor is seen before its address.
+            Some(leaf) => Entry(leaf[leaf_index(address)].load(Ordering::Acquire)),
+            None => Entry::NONE,
+        }
+    }
+
+    fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
+        let Some(end) = start.checked_add(pages.bytes()).filter(|end| fits(*end) && pages.0 > 0) else { return false };
+        if self.root.load(Ordering::Acquire).is_null() {
+            let Some(root) = tables.table(size_of::<Root>()) else { return false };
+            // Release pairs with the Acquire in `leaf`. Only the holder of the page heap's lock reserves.
+            self.root.store(root.cast().as_ptr(), Ordering::Release);
+        }
+        // SAFETY: published above or earlier, and never taken back.
+        let Some(root) = (unsafe { self.root.load(Ordering::Acquire).as_ref() }) else { return false };
+        (root_index(start)..=root_index(end - 1)).all(|index| {
+            if root[index].load(Ordering::Acquire).is_null() {
+                let Some(leaf) = self.take_spare().or_else(|| new_leaf(tables)) else { return false };
+                root[index].store(leaf.as_ptr(), Ordering::Release);
+            }
+            true
+        })
+    }
+
+    fn prepare_move(&self, tables: &dyn Tables) -> bool {
+        let Some(leaf) = self.take_spare().or_else(|| new_leaf(tables)) else { return false };
+        // Relaxed: only the holder of the page heap's lock uses the spare leaf.
+        self.spare.store(leaf.as_ptr(), Ordering::Relaxed);
+        true
+    }
+
+    fn set(&self, address: usize, entry: Entry) -> bool {
+        let Some(leaf) = self.leaf(address) else { return false };
+        // Release pairs with the Acquire in `get`.
+        leaf[leaf_index(address)].store(entry.0, Ordering::Release);
+        true
+    }
+}

@@ -1,0 +1,266 @@
+//! What a home supplies: pages, locks, per-core lists, a page map. The core calls these; they call nothing of the core but the
+//! tables handed to them.
+//!
+//! A home is a type that implements [`Platform`]; its associated types carry the sizes of their own tables (`[T; P::N]` does
+//! not compile on stable Rust). Whatever a method here does, it must not allocate from the heap it serves, must not panic and
+//! must not unwind: the core calls it in the middle of an allocation.
+
+use crate::chain::{Block, Chain};
+use crate::fault::Fault;
+use crate::page_map::PageMap;
+use crate::seal::Seal;
+use crate::size_class::SizeClass;
+use crate::slab::Slab;
+use crate::units::{PageRun, Pages};
+use core::ptr::NonNull;
+
+/// A home: the set of parts out of which a [`Heap`](crate::Heap) is built.
+pub trait Platform: Sized + 'static {
+    /// Where pages come from.
+    type Source: PageSource;
+    /// The per-core lists of cached blocks.
+    type Lists: CoreLists;
+    /// The lock of the slow paths.
+    type Lock: Lock;
+    /// How an address finds its span.
+    type Map: PageMap;
+    /// How a cached block is marked, so that a second free of it is seen.
+    type Seal: Seal;
+
+    /// Bytes that one core may keep in its lists, all classes together.
+    const CORE_BUDGET: usize = 3 << 19;
+
+    /// Pages that the pool of the heap's own data maps at a time. Only what is touched costs memory where the source maps
+    /// lazily: such a home maps its tables and the first descriptors in one go.
+    const META_BLOCK: Pages = Pages(64);
+
+    /// Milliseconds of a clock that never goes back, where the home has one. It only lowers what the heap keeps.
+    fn now_ms() -> Option<u64> {
+        None
+    }
+
+    /// Called before the first slow path does anything; may look at the environment. `false`: not yet, keep out of the lists.
+    fn ready() -> bool {
+        true
+    }
+
+    /// Stops the program with one line that names pointer, fault and invariant.
+    fn stop(fault: Fault) -> !;
+}
+
+/// Supplies page runs. May fail at any call; the heap then answers null or keeps what it has.
+///
+/// # Safety
+/// - A run that [`map`](Self::map) returned is readable, writable, exclusive, does not reach the top of the address space or
+///   page 0, and stays so until it is unmapped, whole or in parts.
+/// - Every method may be called from several contexts at once, and by an interrupt (a signal handler) that came upon another
+///   method of the same source; a source that cannot serve such a call refuses it.
+pub unsafe trait PageSource {
+    /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing changed.
+    fn map(&self, pages: Pages, align: usize) -> Option<Mapped>;
+
+    /// Gives the run back. `Err`: refused, the run is still mapped and the heap keeps it.
+    ///
+    /// # Safety
+    /// The run is mapped by this source, whole or as a part, and nobody uses it any more.
+    unsafe fn unmap(&self, run: PageRun) -> Result<(), Refused>;
+
+    /// Gives the memory behind the run back and keeps its addresses.
+    ///
+    /// # Safety
+    /// As for [`unmap`](Self::unmap); the run stays mapped and its contents are what the outcome says.
+    unsafe fn purge(&self, run: PageRun) -> Purged;
+
+    /// Makes the run `to` pages long (longer or shorter), in place or moved as `place` allows; contents up to the shorter
+    /// length are kept, pages that are new read zero. `None`: refused, the run is as it was.
+    ///
+    /// # Safety
+    /// The run is one whole mapping of this source; nobody else uses it during the call. Where it moved, the old addresses are gone.
+    unsafe fn remap(&self, run: PageRun, to: Pages, place: Place) -> Option<NonNull<u8>> {
+        let _ = (run, to, place);
+        None
+    }
+
+    /// Advises huge pages for the run. A hint; may do nothing.
+    fn advise_huge(&self, run: PageRun) {
+        let _ = run;
+    }
+
+    /// Makes the run resident in one go. A hint; may do nothing.
+    fn populate(&self, run: PageRun) {
+        let _ = run;
+    }
+}
+
+/// A fresh run.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped {
+    /// First byte.
+    pub start: NonNull<u8>,
+    /// What the run holds.
+    pub contents: Contents,
+}
+
+/// What is known of the contents of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// Every byte reads zero.
+    Zeroed,
+    /// Anything.
+    Unknown,
+}
+
+/// The outcome of [`PageSource::purge`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purged {
+    /// The memory is given back; the run reads zero.
+    Zeroed,
+    /// The memory is given back, or will be; the contents are unknown.
+    Unknown,
+    /// Nothing was done (on Linux: locked memory, a sandbox); contents and residence are as before.
+    Refused,
+}
+
+/// The source declined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+/// Whether a run may change its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It stays where it is.
+    Stay,
+    /// It may move.
+    Move,
+}
+
+/// How an attempt to enter a lock ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Entered.
+    Got,
+    /// Not entered: this context (thread, core) is inside already, so it is an interrupt or signal handler.
+    Mine,
+    /// Not entered: another context is inside.
+    Busy,
+}
+
+/// A lock with an owner.
+///
+/// # Safety
+/// One context at a time is inside, from an entry that ended `Got` to [`leave`](Self::leave); the owner is part of the word
+/// that is exchanged, so that an interrupt right after the exchange already reads `Mine`.
+pub unsafe trait Lock: Send + Sync {
+    /// A lock that nobody is inside.
+    const NEW: Self;
+
+    /// Enters if nobody is inside.
+    fn try_enter(&self) -> Entry;
+
+    /// Enters, waiting as long as another context is inside. Called only by a context that is not inside.
+    fn enter(&self);
+
+    /// Whether the calling context is inside.
+    fn is_mine(&self) -> bool;
+
+    /// Leaves.
+    ///
+    /// # Safety
+    /// The calling context is inside (or is the child of a fork whose parent was).
+    unsafe fn leave(&self);
+}
+
+/// The per-core lists: for each core and class a last-in-first-out list of free blocks.
+///
+/// The backend picks the core inside its own section, so no method that works on "this core" takes a core number. Every
+/// operation may miss, and a miss changes nothing: whoever calls goes to the layer below. Operations on "this core" take
+/// constant time; chains are walked outside.
+///
+/// # Safety
+/// - A block that `push` or `put_chain` took comes out once, by `pop`, `take_all` or `steal`, whatever cores, threads, signals
+///   and interrupts do at the same time, and its contents but the first word are untouched.
+/// - What one context wrote to a block before it went in is seen by the context that takes it out.
+pub unsafe trait CoreLists: Sync {
+    /// Lists that hold nothing and always miss, until [`prepare`](Self::prepare).
+    const NEW: Self;
+
+    /// Takes the newest block of `class` off this core's list. `None`: a miss.
+    fn pop(&self, class: SizeClass) -> Option<Block>;
+
+    /// Puts `block` on this core's list of `class`. `Err`: a miss (the list is full, or not set up), the block comes back.
+    fn push(&self, class: SizeClass, block: Block) -> Result<(), Block>;
+
+    /// Takes this core's whole list of `class`; the empty chain on a miss.
+    fn take_all(&self, class: SizeClass) -> Chain;
+
+    /// Makes `chain` this core's list of `class` if that list is empty. `Err`: a miss, the chain comes back.
+    fn put_chain(&self, class: SizeClass, chain: Chain) -> Result<(), Chain>;
+
+    /// Empties all lists of `core`, which may be any core, and hands each non-empty one to `sink`, after the core works again.
+    /// `Err`: this home cannot reach that core now, or somebody else is at it.
+    fn steal(&self, core: usize, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused>;
+
+    /// Cold: sets up what is missing for the running context (its core's lists, its registration), out of `tables`. Called
+    /// with no lock held after a miss, often; cheap where nothing is missing. `false`: nothing could be done, misses go on.
+    fn prepare(&self, tables: &dyn Tables) -> bool;
+
+    /// One more than the highest core whose lists may hold a block.
+    fn cores(&self) -> usize;
+
+    /// The core that runs this, at some moment during the call; a hint. `None`: the lists miss here.
+    fn current(&self) -> Option<usize>;
+
+    /// The counters and limits of `core`; `None` where it has no lists.
+    fn slab(&self, core: usize) -> Option<&Slab>;
+
+    /// Before a fork: makes sure that no other context is inside [`steal`](Self::steal) or [`prepare`](Self::prepare).
+    fn freeze(&self) {}
+
+    /// After a fork, in the parent and in the child; the child also repairs what vanished threads left half done.
+    fn thaw(&self, side: Side) {
+        let _ = side;
+    }
+}
+
+/// Which process returns from a fork.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The one that called it.
+    Parent,
+    /// The new one, with one thread.
+    Child,
+}
+
+/// Supplies zeroed tables that live as long as the heap.
+pub trait Tables {
+    /// `bytes` zeroed bytes, aligned to a page. `None`: no memory, or this context is inside the page heap already.
+    fn table(&self, bytes: usize) -> Option<NonNull<u8>>;
+}
+
+/// What the cache stands on: takes and gives chains of blocks of one class. The class heap is one back, `BlockHeap` the other.
+pub trait Backend {
+    /// Takes up to `n` blocks, at least one.
+    fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage>;
+
+    /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.
+    fn give(&self, class: SizeClass, chain: Chain);
+}
+
+/// A non-empty chain from below.
+#[must_use]
+#[derive(Debug)]
+pub struct Taken {
+    /// The blocks; the first is the one to hand out.
+    pub chain: Chain,
+    /// What is known of the first block (its first word is a link, and is set to zero where the block is handed out as zeroed).
+    pub first: Contents,
+}
+
+/// Why nothing came from below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortage {
+    /// The source has no more memory.
+    Exhausted,
+    /// This context is inside a lock that the request needs: it is an interrupt.
+    Reentered,
+}

@@ -1,0 +1,84 @@
+//! The memory of one core's lists: a slot a class and a gauge, in a layout that assembly may rely on.
+//!
+//! All-zero memory is a valid slab: every list reads "empty and full", so that it misses both ways. The core cache steers the
+//! limits from its slow paths; the backends read them in `push`.
+
+use crate::chain::word_count;
+use crate::claim::CLAIMED;
+use crate::size_class::SizeClass;
+use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// One class's list on one core.
+///
+/// 16 bytes: the head word at offset 0, the limit at offset 8.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub struct Slot {
+    /// The list's word, see [`chain`](crate::chain). Private to the backend.
+    pub head: AtomicUsize,
+    /// The longest that `push` may make the list; 0 in a slab that was never used.
+    pub limit: AtomicU16,
+    /// The direction of the last miss, 0 before the first: [`core_cache`](crate::core_cache) grows lists whose misses alternate.
+    pub last_miss: AtomicU8,
+    /// Set by a miss, cleared by the clock hand: what the hand finds cleared has been idle for a round.
+    pub recent: AtomicU8,
+}
+
+/// The lists of one core.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slab {
+    /// A slot a class, by [`SizeClass::index`]; the first is unused.
+    pub slots: [Slot; SizeClass::INDEXES],
+    /// Bytes that the limits of all slots allow together.
+    pub allotted: AtomicUsize,
+    /// The clock hand: the index of the slot that is asked next to give up room.
+    pub hand: AtomicUsize,
+    /// Misses so far, wrapping: a core whose number has stood still is idle.
+    pub misses: AtomicU32,
+    /// `misses` when another core last looked.
+    pub seen: AtomicU32,
+}
+
+impl Slot {
+    const EMPTY: Self =
+        Self { head: AtomicUsize::new(0), limit: AtomicU16::new(0), last_miss: AtomicU8::new(0), recent: AtomicU8::new(0) };
+}
+
+impl Slab {
+    /// A slab that was never used.
+    pub const EMPTY: Self = Self {
+        slots: [const { Slot::EMPTY }; SizeClass::INDEXES],
+        allotted: AtomicUsize::new(0),
+        hand: AtomicUsize::new(0),
+        misses: AtomicU32::new(0),
+        seen: AtomicU32::new(0),
+    };
+
+    /// In the child of a fork: frees the slots that vanished threads had claimed. Their chains are lost to the child.
+    pub fn drop_claims(&self) {
+        for slot in &self.slots {
+            // Relaxed: the child has one thread.
+            let _ = slot.head.compare_exchange(CLAIMED, 0, Relaxed, Relaxed);
+        }
+    }
+
+    /// Blocks in the list of `class`, at some moment.
+    pub fn blocks(&self, class: SizeClass) -> usize {
+        match self.slot(class).head.load(Relaxed) {
+            CLAIMED => 0,
+            word => word_count(word),
+        }
+    }
+
+    /// The slot of `class`.
+    #[inline(always)]
+    pub fn slot(&self, class: SizeClass) -> &Slot {
+        &self.slots[class.index()]
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == 16 && core::mem::offset_of!(Slot, limit) == 8);
+    assert!(core::mem::offset_of!(Slab, slots) == 0 && size_of::<Slab>() <= crate::units::PAGE_SIZE);
+};

@@ -1,0 +1,253 @@
+//! Span: the descriptor of a page run that is in use, either carved into objects of one class or one large block.
+//!
+//! Descriptors lie outside the memory they describe, in the [`meta`](crate::meta) pool, and once made stay descriptors for as
+//! long as the heap lives (type-stable). A class span is guarded by its class's central lock, every other by the page
+//! heap's; `start` and the kind do not change while a block of the span is live, so `free` reads them without a lock.
+//!
+//! ```text
+//!   object      0     1     2     3     4     5     6     7      objects − 1
+//!             ┌─────┬─────┬─────┬─────┬─────┬─────┬─────┬──── ─ ─ ─┬──────┐
+//!             │ out │free │ out │free │ out │never handed out            │ tail
+//!             └─────┴─────┴─────┴─────┴─────┴─────┴─────┴──── ─ ─ ─┴──────┘
+//!   free bits    0     1     0     1     0    0 … 0              ▲ pages from here on were not touched
+//!                                             └ fresh = 5
+//! ```
+//!
+//! Invariants: `S1` an object starts at a multiple of the class's size; `S2` a block is freed once: an object is out, or its
+//! bit is set, or it lies at `fresh` or above; `S3` `out` + set bits = `fresh`; `S4` no bit is set at `fresh` or above; `S5` a
+//! span lies in its class's partial list exactly while it has an object to give.
+
+use crate::chain::{Block, Chain};
+use crate::chunk::ChunkRef;
+use crate::fault::FaultKind;
+use crate::list::{Linked, Links};
+use crate::platform::Contents;
+use crate::size_class::{MAX_OBJECTS, SizeClass};
+use crate::sync::Cell;
+use crate::units::{PAGE_SIZE, PageRun, Pages};
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+const WORDS: usize = MAX_OBJECTS / 64;
+
+/// What a span holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Nothing: the descriptor is in the pool.
+    Unused,
+    /// Objects of a class.
+    Objects(SizeClass),
+    /// One block, a run of a chunk.
+    Large,
+    /// One block with a mapping of its own.
+    Huge,
+    /// One block with a mapping of its own, whose first page holds this very descriptor: made by an interrupt that came upon
+    /// the page heap's lock, outside the pool.
+    Rescued,
+}
+
+/// The descriptor. Its alignment leaves room for a class index in a pointer to it.
+#[repr(C, align(256))]
+pub struct Span {
+    /// First byte of the first object, or of the large block.
+    start: Cell<NonNull<u8>>,
+    pub(crate) kind: Cell<Kind>,
+    /// What is known of objects that were never handed out.
+    pub(crate) contents: Cell<Contents>,
+    out: Cell<u16>,
+    fresh: Cell<u16>,
+    /// The whole run; for a rescued block, with the page before `start`.
+    run: Cell<PageRun>,
+    pub(crate) chunk: Cell<Option<ChunkRef>>,
+    links: Cell<Links<SpanRef>>,
+    free: [Cell<u64>; WORDS],
+}
+
+impl core::fmt::Debug for Span {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Span({:?} of {} pages at {:p})", self.kind.get(), self.run.get().pages.0, self.start.get())
+    }
+}
+
+/// A descriptor that outlives every user: type-stable memory of the heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SpanRef(NonNull<Span>);
+
+// SAFETY: a reference to a descriptor is used under the lock that guards the descriptor; what is read without it does not
+// change while a block of the span is live.
+unsafe impl Send for SpanRef {}
+
+impl SpanRef {
+    /// # Safety
+    /// `span` points to an initialised descriptor that lives as long as the heap (or, rescued, as long as its block).
+    pub(crate) unsafe fn new(span: NonNull<Span>) -> Self {
+        Self(span)
+    }
+
+    pub(crate) fn as_ptr(self) -> NonNull<Span> {
+        self.0
+    }
+}
+
+impl Deref for SpanRef {
+    type Target = Span;
+    fn deref(&self) -> &Span {
+        // SAFETY: by the contract of `new`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The one list a span can be in: partial spans of a class, huge blocks, the pool's free descriptors.
+pub(crate) struct InList;
+
+impl Linked for InList {
+    type Id = SpanRef;
+    fn links(&self, id: SpanRef) -> Links<SpanRef> {
+        id.links.get()
+    }
+    fn set_links(&self, id: SpanRef, links: Links<SpanRef>) {
+        id.links.set(links);
+    }
+}
+
+impl Span {
+    pub(crate) fn unused() -> Self {
+        let nowhere = NonNull::dangling();
+        Self {
+            start: Cell::new(nowhere),
+            kind: Cell::new(Kind::Unused),
+            contents: Cell::new(Contents::Unknown),
+            out: Cell::new(0),
+            fresh: Cell::new(0),
+            run: Cell::new(PageRun { start: nowhere, pages: Pages(0) }),
+            chunk: Cell::new(None),
+            links: Cell::new(Links::NONE),
+            free: [const { Cell::new(0) }; WORDS],
+        }
+    }
+
+    /// Makes the descriptor that of `run`, whose block or first object begins at `start`; no object is out.
+    pub(crate) fn describe(&self, kind: Kind, run: PageRun, start: NonNull<u8>) {
+        self.start.set(start);
+        self.kind.set(kind);
+        self.run.set(run);
+        self.out.set(0);
+        self.fresh.set(0);
+        self.free.iter().for_each(|word| word.set(0));
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start.get()
+    }
+
+    pub(crate) fn run(&self) -> PageRun {
+        self.run.get()
+    }
+
+    /// Notes that the block's run was resized, or moved as a whole.
+    pub(crate) fn set_run(&self, run: PageRun) {
+        self.start.set(run.start);
+        self.run.set(run);
+    }
+
+    /// Bytes from the block's start to the end of its run.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.run.get().end() - self.start.get().addr().get()
+    }
+
+    /// The class, unless the span is one large block.
+    pub(crate) fn class(&self) -> Option<SizeClass> {
+        match self.kind.get() {
+            Kind::Objects(class) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Whether the span is a block made for an interrupt.
+    pub(crate) fn is_rescued(&self) -> bool {
+        self.kind.get() == Kind::Rescued
+    }
+
+    /// Objects that are out.
+    pub(crate) fn out(&self) -> usize {
+        self.out.get().into()
+    }
+
+    /// Pages that an object was ever carved from.
+    pub(crate) fn touched(&self, class: SizeClass) -> Pages {
+        Pages((usize::from(self.fresh.get()) * class.size()).div_ceil(PAGE_SIZE).min(self.run.get().pages.0))
+    }
+
+    pub(crate) fn has_object(&self, class: SizeClass) -> bool {
+        usize::from(self.out.get()) < class.objects()
+    }
+
+    /// Puts up to `n` objects in front of `chain` so that the lowest comes first, and says what is known of that one.
+    ///
+    /// Objects that were out before go first. Of those never handed out, only what lies on the page of the first of them or
+    /// on the next is linked, and one at a time from a page up: a link touches its page.
+    pub(crate) fn take(&self, class: SizeClass, n: usize, chain: &mut Chain) -> Contents {
+        let mut taken = [0_u16; MAX_BATCH];
+        let (mut count, wanted) = (0, n.min(MAX_BATCH));
+        for (base, word) in self.free.iter().enumerate() {
+            while word.get() != 0 && count < wanted {
+                taken[count] = (base * 64) as u16 + word.get().trailing_zeros() as u16;
+                word.set(word.get() & (word.get() - 1));
+                count += 1;
+            }
+        }
+        let contents = if count == 0 { self.contents.get() } else { Contents::Unknown };
+        let page = |object: u16| usize::from(object) * class.size() / PAGE_SIZE;
+        let (first, last) = (self.fresh.get(), class.objects() as u16);
+        let mut fresh = first;
+        while count < wanted && fresh < last && (fresh == first || (class.size() < PAGE_SIZE && page(fresh) <= page(first) + 1)) {
+            taken[count] = fresh;
+            fresh += 1;
+            count += 1;
+        }
+        self.fresh.set(fresh);
+        self.out.set(self.out.get() + count as u16);
+        taken[..count].iter().rev().for_each(|object| chain.push(self.object(class, *object)));
+        contents
+    }
+
+    fn object(&self, class: SizeClass, object: u16) -> Block {
+        let start = self.start.get().as_ptr().wrapping_byte_add(usize::from(object) * class.size());
+        let start = NonNull::new(start).unwrap_or(self.start.get());
+        // SAFETY: the object lies in the span's run, is not out (S2) and was just counted as out: nobody else has it.
+        unsafe { Block::from_ptr(start) }
+    }
+
+    /// Takes an object back, or says what is wrong with it.
+    pub(crate) fn give(&self, class: SizeClass, block: Block) -> Result<(), FaultKind> {
+        let offset = block.addr().wrapping_sub(self.start.get().addr().get());
+        let object = class.object_at(offset).ok_or(FaultKind::Interior)?;
+        let (word, bit) = (&self.free[object / 64], 1 << (object % 64));
+        if object >= self.fresh.get().into() || word.get() & bit != 0 {
+            return Err(FaultKind::DoubleFree);
+        }
+        word.set(word.get() | bit);
+        self.out.set(self.out.get() - 1);
+        Ok(())
+    }
+
+    /// Whether the object that starts at `address` is in the span, not out; `None` where none starts there.
+    pub(crate) fn is_free(&self, class: SizeClass, address: usize) -> Option<bool> {
+        let object = class.object_at(address.wrapping_sub(self.start.get().addr().get()))?;
+        Some(object >= self.fresh.get().into() || self.free[object / 64].get() >> (object % 64) & 1 == 1)
+    }
+
+    /// The first broken invariant of a class span, if one is.
+    pub(crate) fn broken(&self, class: SizeClass) -> Option<&'static str> {
+        let set: usize = self.free.iter().map(|word| word.get().count_ones() as usize).sum();
+        let fresh = usize::from(self.fresh.get());
+        let above = (fresh..MAX_OBJECTS).any(|object| self.free[object / 64].get() >> (object % 64) & 1 == 1);
+        if self.out() + set != fresh || fresh > class.objects() {
+            return Some("S3: objects out and free bits add up to the objects ever handed out");
+        }
+        above.then_some("S4: no free bit is set above the objects ever handed out")
+    }
+}
+
+/// The most objects that move at a time.
+const MAX_BATCH: usize = 32;

@@ -1,0 +1,125 @@
+//! The only import of atomics, cells and `spin`, and the seam at which loom takes their place.
+//!
+//! Everything shared goes through here: [`atomic`], the [`LinkCell`] in which a free block keeps its link (loom is blind to
+//! raw pointer fields, not to cells), and [`order`], which lets a model test weaken one named ordering and so show that it is
+//! needed. In a normal build `order` is the identity, and the cell is `UnsafeCell`.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic;
+#[cfg(loom)]
+pub use loom::sync::atomic;
+
+use atomic::Ordering;
+#[cfg(not(loom))]
+pub(crate) use core::cell::{Cell, RefCell, UnsafeCell};
+#[cfg(not(loom))]
+pub(crate) use spin::relax::{RelaxStrategy, Spin};
+
+/// A happens-before edge of the lock-free parts, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Edge {
+    ClaimAcquire,
+    ClaimRelease,
+    ShelfAcquire,
+    ShelfRelease,
+    QueueAcquire,
+    QueueRelease,
+}
+
+/// The ordering of one side of `edge`.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn order(_edge: Edge, ordering: Ordering) -> Ordering {
+    ordering
+}
+
+#[cfg(loom)]
+pub(crate) use weak::order;
+
+/// The model build's switch that weakens one edge.
+#[cfg(loom)]
+pub mod weak {
+    use super::{Edge, Ordering};
+    use std::sync::Mutex;
+
+    static WEAKENED: Mutex<Option<Edge>> = Mutex::new(None);
+
+    pub(crate) fn order(edge: Edge, ordering: Ordering) -> Ordering {
+        let weakened = *WEAKENED.lock().unwrap_or_else(|e| e.into_inner()) == Some(edge);
+        if weakened { Ordering::Relaxed } else { ordering }
+    }
+
+    /// Makes `edge` relaxed until the next call.
+    pub fn weaken(edge: Option<Edge>) {
+        *WEAKENED.lock().unwrap_or_else(|e| e.into_inner()) = edge;
+    }
+}
+
+/// The first word of a free block: its link.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct LinkCell(
+    #[cfg(not(loom))] UnsafeCell<usize>,
+    #[cfg(loom)] loom::cell::UnsafeCell<usize>,
+);
+
+impl LinkCell {
+    #[cfg(loom)]
+    pub(crate) fn new(word: usize) -> Self {
+        Self(loom::cell::UnsafeCell::new(word))
+    }
+
+    /// # Safety
+    /// Nobody writes the cell at the same time.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> usize {
+        #[cfg(not(loom))]
+        // SAFETY: no concurrent writer, by the caller's promise.
+        return unsafe { *self.0.get() };
+        #[cfg(loom)]
+        // SAFETY: as above; loom checks it.
+        return self.0.with(|word| unsafe { *word });
+    }
+
+    /// # Safety
+    /// Nobody reads or writes the cell at the same time.
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, word: usize) {
+        #[cfg(not(loom))]
+        // SAFETY: no concurrent access, by the caller's promise.
+        unsafe {
+            *self.0.get() = word;
+        }
+        #[cfg(loom)]
+        // SAFETY: as above; loom checks it.
+        self.0.with_mut(|cell| unsafe { *cell = word });
+    }
+}
+
+/// A figure of the `counters` build, which costs nothing in any other.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct HitCounter(#[cfg(feature = "counters")] atomic::AtomicUsize);
+
+#[cfg(not(loom))]
+impl HitCounter {
+    #[cfg(feature = "counters")]
+    pub(crate) const ZERO: Self = Self(atomic::AtomicUsize::new(0));
+    #[cfg(not(feature = "counters"))]
+    pub(crate) const ZERO: Self = Self();
+
+    #[inline(always)]
+    pub(crate) fn count(&self) {
+        #[cfg(feature = "counters")]
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// `None` in a build that does not count.
+    pub(crate) fn get(&self) -> Option<usize> {
+        #[cfg(feature = "counters")]
+        return Some(self.0.load(Ordering::Relaxed));
+        #[cfg(not(feature = "counters"))]
+        None
+    }
+}
