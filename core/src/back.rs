@@ -1,10 +1,10 @@
 //! The back end as its callers see it: the page heap behind its lock, the ground it stands on, and the two ways out for an
 //! interrupt that comes upon that lock (rescued blocks, queued frees).
 
-use crate::fault::{Fault, FaultKind};
 use crate::chain::Block;
-use crate::ground::Ground;
+use crate::fault::{Fault, FaultKind};
 use crate::ground::Counted;
+use crate::ground::Ground;
 use crate::lock::{Guard, Guarded};
 use crate::page_heap::{LARGEST_RUN, PageHeap};
 use crate::page_map::PageMap;

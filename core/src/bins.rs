@@ -177,7 +177,9 @@ mod tests {
                 }
                 None => {
                     let roomier = filed.iter().filter(|id| store.units(**id) >= need).count();
-                    assert!(roomier == 0 || filed.iter().filter(|id| bin_of(store.units(**id)) == bin_of(need)).count() > PROBES);
+                    assert!(
+                        roomier == 0 || filed.iter().filter(|id| bin_of(store.units(**id)) == bin_of(need)).count() > PROBES
+                    );
                 }
             }
             assert_eq!(bins.broken(&store), None);

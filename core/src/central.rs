@@ -44,9 +44,8 @@ const LOOKED_UP: usize = 32;
 impl<P: Platform> Central<P> {
     pub(crate) const fn new() -> Self {
         const ZERO: AtomicUsize = AtomicUsize::new(0);
-        let counts = Counts {
-            out: ZERO, refills: ZERO, drains: ZERO, shelf_hits: ZERO, spans_made: ZERO, spans_returned: ZERO,
-        };
+        let counts =
+            Counts { out: ZERO, refills: ZERO, drains: ZERO, shelf_hits: ZERO, spans_made: ZERO, spans_returned: ZERO };
         Self { shelf: Shelf::EMPTY, partial: Guarded::new(List::EMPTY), counts }
     }
 

@@ -167,6 +167,37 @@ impl Chain {
     }
 }
 
+/// Memory for model tests: cells that loom watches stand for the first words of blocks.
+#[cfg(all(test, loom))]
+pub(crate) mod model_memory {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[derive(Clone)]
+    pub(crate) struct Memory(Arc<[LinkCell; 3]>);
+
+    impl Memory {
+        pub(crate) fn new() -> Self {
+            Self(Arc::new(core::array::from_fn(|_| LinkCell::new(0))))
+        }
+
+        /// The `n`-th block; the test gives each out once.
+        pub(crate) fn block(&self, n: usize) -> Block {
+            // SAFETY: the cell outlives the model's threads, which hold the memory.
+            unsafe { Block::from_ptr(NonNull::from(&self.0[n]).cast()) }
+        }
+
+        /// Asserts that `blocks` are the first `n` blocks, each once.
+        pub(crate) fn assert_complete(&self, n: usize, blocks: impl Iterator<Item = Block>) {
+            let mut found: std::vec::Vec<_> = blocks.map(|block| block.addr()).collect();
+            let mut expected: std::vec::Vec<_> = (0..n).map(|n| self.block(n).addr()).collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;

@@ -81,7 +81,11 @@ impl<P: Platform> Heap<P> {
         }
         for span in pages.idle.iter(&InList) {
             let named = self.spans.back.ground.map.get(span.start().addr().get()).span();
-            ensure(named.is_none() && span.kind.get() == Kind::Huge, "M3: an idle mapping is in no map", span.start().addr().get())?;
+            ensure(
+                named.is_none() && span.kind.get() == Kind::Huge,
+                "M3: an idle mapping is in no map",
+                span.start().addr().get(),
+            )?;
             found.dirty += span.run().pages.0;
             found.mapped += span.run().pages.0;
         }
@@ -99,7 +103,11 @@ impl<P: Platform> Heap<P> {
         let start = chunk.run(0..1).start.addr().get();
         no_fault(chunk.broken(), start)?;
         let filed = InBin.links(chunk);
-        ensure(chunk.longest() > 0 || (filed.prev.is_none() && filed.next.is_none()), "P3: a full chunk is in no bin", start)?;
+        ensure(
+            chunk.longest() > 0 || (filed.prev.is_none() && filed.next.is_none()),
+            "P3: a full chunk is in no bin",
+            start,
+        )?;
         found.mapped += CHUNK_PAGES;
         found.live += chunk.live().count();
         found.dirty += chunk.dirty().count();
@@ -123,13 +131,18 @@ impl<P: Platform> Heap<P> {
             return Ok(page + 1);
         };
         let numbers = chunk.numbers(span.run());
-        let covers = is_live && numbers.start == page && chunk.live().contains(crate::page_bits::PageBits::of(numbers.clone()));
+        let covers =
+            is_live && numbers.start == page && chunk.live().contains(crate::page_bits::PageBits::of(numbers.clone()));
         ensure(covers && span.chunk.get() == Some(chunk), "P6: a span covers live pages of its chunk", address)?;
         ensure(entry.class() == span.class(), "M1: the page map names a span's class", address)?;
         for inside in 1..span.run().pages.0 {
             let named = map.get(address + Pages(inside).bytes()).span();
             let expected = span.class().map(|_| span);
-            ensure(named == expected, "M1: the page map names each page of a class span, and the first of a block", address)?;
+            ensure(
+                named == expected,
+                "M1: the page map names each page of a class span, and the first of a block",
+                address,
+            )?;
         }
         if let Some(class) = span.class() {
             no_fault(span.broken(class), address)?;
@@ -184,7 +197,8 @@ impl<P: Platform> Heap<P> {
 
     fn check_slabs(&self) -> Result<(), Broken> {
         let lists = &self.cache.lists;
-        let allotted = |slab: &Slab| SizeClass::all().map(|c| usize::from(slab.slot(c).limit.load(Relaxed)) * c.size()).sum::<usize>();
+        let allotted =
+            |slab: &Slab| SizeClass::all().map(|c| usize::from(slab.slot(c).limit.load(Relaxed)) * c.size()).sum::<usize>();
         let sound = |slab: &Slab| slab.allotted.load(Relaxed) == allotted(slab) && allotted(slab) <= P::CORE_BUDGET;
         let all = (0..lists.cores()).filter_map(|core| lists.slab(core)).all(sound);
         ensure(all, "F1: a core's lists together stay within its budget", 0)

@@ -11,7 +11,7 @@
 
 use crate::chain::{Block, Chain};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Edge, order};
+use crate::sync::{Edge, order, store_over_swaps};
 
 /// The head of a slot that somebody is working on.
 pub const CLAIMED: usize = 1;
@@ -28,7 +28,7 @@ fn claim<R>(head: &AtomicUsize, work: impl FnOnce(&mut Chain) -> R) -> Option<R>
     let mut chain = unsafe { Chain::from_word(word) };
     let result = work(&mut chain);
     // Release pairs with the Acquire above, in the next claimer.
-    head.store(chain.into_word(), order(Edge::ClaimRelease, Ordering::Release));
+    store_over_swaps(head, chain.into_word(), order(Edge::ClaimRelease, Ordering::Release));
     Some(result)
 }
 
@@ -68,4 +68,48 @@ pub fn put_chain(head: &AtomicUsize, chain: Chain) -> Result<(), Chain> {
         }
     });
     chain.map_or(Ok(()), Err)
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::chain::model_memory::Memory;
+    use crate::sync::weak::explore;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Pops a block, and owns it: writes where its link was, then pushes it back.
+    fn work(head: &AtomicUsize, missed: &mut std::vec::Vec<Block>) {
+        if let Some(block) = pop(head) {
+            block.set_link(0);
+            missed.extend(push(head, 3, block).err());
+        }
+    }
+
+    #[test]
+    fn a_list_has_one_claimer() {
+        explore(&[Edge::ClaimAcquire, Edge::ClaimRelease], || {
+            let (head, memory) = (Arc::new(AtomicUsize::new(0)), Memory::new());
+            for n in 0..2 {
+                assert!(push(&head, 3, memory.block(n)).is_ok());
+            }
+            let other = {
+                let head = head.clone();
+                thread::spawn(move || {
+                    let mut missed = std::vec![];
+                    work(&head, &mut missed);
+                    let mut chain = take_all(&head);
+                    missed.extend(core::iter::from_fn(|| chain.pop()));
+                    missed.into_iter().map(|block| block.addr()).collect::<std::vec::Vec<_>>()
+                })
+            };
+            let mut mine = std::vec![];
+            work(&head, &mut mine);
+            let theirs = other.join().unwrap();
+            let theirs = (0..2).map(|n| memory.block(n)).filter(|block| theirs.contains(&block.addr()));
+            let mut rest = take_all(&head);
+            let rest = core::iter::from_fn(move || rest.pop());
+            memory.assert_complete(2, mine.into_iter().chain(theirs).chain(rest));
+        });
+    }
 }

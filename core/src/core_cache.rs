@@ -53,7 +53,10 @@ const MOST_BLOCKS: usize = 8192;
 impl<L: CoreLists> CoreCache<L> {
     pub(crate) const fn new(budget: usize) -> Self {
         const NONE: Counts = Counts {
-            pops: HitCounter::ZERO, pushes: HitCounter::ZERO, misses_under: AtomicUsize::new(0), misses_over: AtomicUsize::new(0),
+            pops: HitCounter::ZERO,
+            pushes: HitCounter::ZERO,
+            misses_under: AtomicUsize::new(0),
+            misses_over: AtomicUsize::new(0),
         };
         Self { lists: L::NEW, counts: [NONE; SizeClass::INDEXES], budget }
     }

@@ -380,7 +380,11 @@ impl<P: Platform> Heap<P> {
             };
             let (word, bit) = (&self.mine_at_freeze[n / 64], 1 << (n % 64));
             // Relaxed: written and read by the context that is inside the lock.
-            if mine == 1 { word.fetch_or(bit, Relaxed) } else { word.fetch_and(!bit, Relaxed) };
+            if mine == 1 {
+                word.fetch_or(bit, Relaxed)
+            } else {
+                word.fetch_and(!bit, Relaxed)
+            };
         }
         Ok(())
     }

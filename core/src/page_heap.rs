@@ -130,7 +130,16 @@ impl PageHeap {
             huge: List::EMPTY,
             idle: Fifo::EMPTY,
             counts: Counts {
-                mapped: 0, peak: 0, live: 0, dirty: 0, empty: 0, idle: 0, large_blocks: 0, large: 0, huge_blocks: 0, huge: 0,
+                mapped: 0,
+                peak: 0,
+                live: 0,
+                dirty: 0,
+                empty: 0,
+                idle: 0,
+                large_blocks: 0,
+                large: 0,
+                huge_blocks: 0,
+                huge: 0,
             },
             keep: Keep { boost: 0, regrettable: 0, last_ms: 0 },
         }
@@ -138,7 +147,11 @@ impl PageHeap {
 
     /// A run of at most [`LARGEST_RUN`] for `kind`, at a multiple of `align` bytes, in the page map, and what it holds.
     pub(crate) fn take<P: Platform>(
-        &mut self, ground: &Ground<P>, kind: Kind, pages: Pages, align: usize,
+        &mut self,
+        ground: &Ground<P>,
+        kind: Kind,
+        pages: Pages,
+        align: usize,
     ) -> Option<(SpanRef, Contents)> {
         let align = align.div_ceil(PAGE_SIZE).max(1);
         let span = self.meta.span(&ground.source)?;
@@ -291,7 +304,10 @@ impl PageHeap {
 
     /// A huge block: an idle mapping that is at most a quarter too long, or a new one.
     pub(crate) fn take_huge<P: Platform>(
-        &mut self, ground: &Ground<P>, pages: Pages, align: usize,
+        &mut self,
+        ground: &Ground<P>,
+        pages: Pages,
+        align: usize,
     ) -> Option<(SpanRef, Contents)> {
         let fitting = |span: &SpanRef| {
             let run = span.run();
@@ -367,7 +383,11 @@ impl PageHeap {
 
     /// Makes a huge block `pages` long through the source, moved if it must and may be; contents are kept.
     pub(crate) fn remap_huge<P: Platform>(
-        &mut self, ground: &Ground<P>, span: SpanRef, pages: Pages, place: Place,
+        &mut self,
+        ground: &Ground<P>,
+        span: SpanRef,
+        pages: Pages,
+        place: Place,
     ) -> Result<(), ()> {
         let tables = PoolTables { meta: RefCell::new(&mut self.meta), source: &ground.source };
         if span.kind.get() != Kind::Huge || !ground.map.prepare_move(&tables) {

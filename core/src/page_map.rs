@@ -157,3 +157,71 @@ unsafe impl PageMap for RadixMap {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::span::Kind;
+    use crate::units::{PAGE_SIZE, PageRun};
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::boxed::Box;
+
+    /// Tables that are never given back.
+    struct Leaky;
+
+    impl Tables for Leaky {
+        fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+            // SAFETY: not of size 0.
+            NonNull::new(unsafe { alloc_zeroed(Layout::from_size_align(bytes, PAGE_SIZE).unwrap()) })
+        }
+    }
+
+    fn span(kind: Kind) -> SpanRef {
+        let span = Box::leak(Box::new(Span::unused()));
+        let start = NonNull::dangling();
+        span.describe(kind, PageRun { start, pages: Pages(1) }, start);
+        // SAFETY: leaked.
+        unsafe { SpanRef::new(NonNull::from(span)) }
+    }
+
+    #[test]
+    fn entries_come_back_and_addresses_do_not_alias() {
+        // K45: pages 2^38, 2^46 and 2^47 apart, and addresses of five-level paging.
+        let map = RadixMap::NEW;
+        let objects = span(Kind::Objects(SizeClass::of(100, 1).unwrap()));
+        let large = span(Kind::Large);
+        assert_eq!(map.get(0x7fff_ffff_f000), Entry::NONE);
+        assert!(!map.set(0x7fff_ffff_f000, Entry::new(large)), "not reserved");
+        for (address, span) in [(0x7fff_ffff_f000_usize, objects), (0x7f_ffff_f000, large), (0x1000, objects)] {
+            assert!(map.reserve(address, Pages(1), &Leaky) && map.set(address, Entry::new(span)));
+            for inside in [address, address + 1, address + PAGE_SIZE - 1] {
+                assert_eq!((map.get(inside).span(), map.get(inside).class()), (Some(span), span.class()));
+            }
+            for far in
+                [address ^ 1 << 38, address ^ 1 << 46, address | 1 << 47, address | 1 << 55, address.wrapping_sub(PAGE_SIZE)]
+            {
+                assert_eq!(map.get(far), Entry::NONE, "{far:#x} is not {address:#x}");
+            }
+            assert!(map.set(address, Entry::NONE));
+        }
+        for beyond in [0x7fff_ffff_f000, 0x80_0000_0000_0000, 0xff_ffff_ffff_f000, usize::MAX - 0xfff] {
+            assert!(!map.reserve(beyond, Pages(2), &Leaky), "{beyond:#x} does not fit");
+        }
+    }
+
+    #[test]
+    fn a_move_needs_no_memory_after_it_was_prepared() {
+        struct Never;
+        impl Tables for Never {
+            fn table(&self, _: usize) -> Option<NonNull<u8>> {
+                None
+            }
+        }
+        let map = RadixMap::NEW;
+        assert!(map.reserve(0x1000, Pages(1), &Leaky) && map.prepare_move(&Leaky));
+        assert!(!map.prepare_move(&Never) || map.reserve(0x40_0000_0000, Pages(1), &Never));
+        assert!(map.set(0x40_0000_0000, Entry::new(span(Kind::Huge))));
+        assert!(!map.reserve(0x50_0000_0000, Pages(1), &Never));
+    }
+}

@@ -56,3 +56,28 @@ impl FreeQueue {
         })
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::chain::model_memory::Memory;
+    use crate::sync::weak::explore;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn a_queued_block_comes_out_once() {
+        explore(&[Edge::QueueAcquire, Edge::QueueRelease], || {
+            let (queue, memory) = (Arc::new(FreeQueue::new()), Memory::new());
+            let pushers: std::vec::Vec<_> = (0..2)
+                .map(|n| {
+                    let (queue, memory) = (queue.clone(), memory.clone());
+                    thread::spawn(move || queue.push(memory.block(n)))
+                })
+                .collect();
+            let early: std::vec::Vec<_> = queue.take_all().collect();
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+            memory.assert_complete(2, early.into_iter().chain(queue.take_all()));
+        });
+    }
+}

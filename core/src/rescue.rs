@@ -25,7 +25,12 @@ impl Rescued {
     pub(crate) const EMPTY: Self = Self { newest: AtomicPtr::new(null_mut()) };
 
     /// A block of `bytes` at a multiple of `align`, outside everything a lock guards.
-    pub(crate) fn make<P: Platform>(&self, ground: &Ground<P>, bytes: usize, align: usize) -> Option<(NonNull<u8>, Contents)> {
+    pub(crate) fn make<P: Platform>(
+        &self,
+        ground: &Ground<P>,
+        bytes: usize,
+        align: usize,
+    ) -> Option<(NonNull<u8>, Contents)> {
         let lead = Pages(align.div_ceil(PAGE_SIZE).max(1));
         let pages = Pages(Pages::holding(bytes.max(1))?.0.checked_add(lead.0)?);
         let mapped = ground.source.map(pages, lead.bytes())?;

@@ -65,3 +65,44 @@ impl Shelf {
         self.slots.iter().map(|slot| slot.load(Ordering::Acquire))
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::chain::Block;
+    use crate::chain::model_memory::Memory;
+    use crate::sync::weak::explore;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn chain_of(block: Block) -> Chain {
+        let mut chain = Chain::EMPTY;
+        chain.push(block);
+        chain
+    }
+
+    #[test]
+    fn a_chain_comes_out_once_and_whole() {
+        explore(&[Edge::ShelfAcquire, Edge::ShelfRelease], || {
+            let (shelf, memory) = (Arc::new(Shelf::new()), Memory::new());
+            let giver = {
+                let (shelf, memory) = (shelf.clone(), memory.clone());
+                thread::spawn(move || {
+                    for n in 0..2 {
+                        assert!(shelf.put(chain_of(memory.block(n)), SLOTS).is_ok());
+                    }
+                })
+            };
+            let taker = {
+                let shelf = shelf.clone();
+                // Takes a chain apart, which reads its link.
+                thread::spawn(move || shelf.take().and_then(|mut chain| chain.pop()).map(|block| block.addr()))
+            };
+            giver.join().unwrap();
+            let taken = taker.join().unwrap();
+            let taken = (0..2).map(|n| memory.block(n)).filter(|block| Some(block.addr()) == taken);
+            let rest = core::iter::from_fn(|| shelf.take()).filter_map(|mut chain| chain.pop());
+            memory.assert_complete(2, taken.chain(rest));
+        });
+    }
+}

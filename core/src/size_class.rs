@@ -152,7 +152,13 @@ const fn size_of_index(index: usize) -> usize {
 }
 
 const fn clamp(n: usize, least: usize, most: usize) -> usize {
-    if n < least { least } else if n > most { most } else { n }
+    if n < least {
+        least
+    } else if n > most {
+        most
+    } else {
+        n
+    }
 }
 
 /// The span length with the least tail waste among those from the wanted length to twice that; the shortest of equals.

@@ -18,7 +18,7 @@ pub struct Slot {
     pub head: AtomicUsize,
     /// The longest that `push` may make the list; 0 in a slab that was never used.
     pub limit: AtomicU16,
-    /// The direction of the last miss, 0 before the first: [`core_cache`](crate::core_cache) grows lists whose misses alternate.
+    /// The direction of the last miss, 0 before the first: the core cache grows lists whose misses alternate.
     pub last_miss: AtomicU8,
     /// Set by a miss, cleared by the clock hand: what the hand finds cleared has been idle for a round.
     pub recent: AtomicU8,

@@ -200,7 +200,10 @@ impl Span {
         let page = |object: u16| usize::from(object) * class.size() / PAGE_SIZE;
         let (first, last) = (self.fresh.get(), class.objects() as u16);
         let mut fresh = first;
-        while count < wanted && fresh < last && (fresh == first || (class.size() < PAGE_SIZE && page(fresh) <= page(first) + 1)) {
+        while count < wanted
+            && fresh < last
+            && (fresh == first || (class.size() < PAGE_SIZE && page(fresh) <= page(first) + 1))
+        {
             taken[count] = fresh;
             fresh += 1;
             count += 1;

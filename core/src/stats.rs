@@ -77,7 +77,8 @@ impl<P: Platform> Heap<P> {
     pub fn stats(&self) -> Stats {
         let mut classes = [ClassStats::default(); SizeClass::INDEXES];
         SizeClass::all().for_each(|class| classes[class.index()] = self.class_stats(class));
-        let bytes = |blocks: fn(&ClassStats) -> usize| SizeClass::all().map(|c| blocks(&classes[c.index()]) * c.size()).sum();
+        let bytes =
+            |blocks: fn(&ClassStats) -> usize| SizeClass::all().map(|c| blocks(&classes[c.index()]) * c.size()).sum();
         let (counts, meta_bytes) =
             self.spans.back.pages().map_or_else(Default::default, |pages| (pages.counts, pages.meta.bytes()));
         let (large_bytes, huge_bytes) = (counts.large * PAGE_SIZE, counts.huge * PAGE_SIZE);

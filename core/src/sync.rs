@@ -1,7 +1,7 @@
 //! The only import of atomics, cells and `spin`, and the seam at which loom takes their place.
 //!
-//! Everything shared goes through here: [`atomic`], the [`LinkCell`] in which a free block keeps its link (loom is blind to
-//! raw pointer fields, not to cells), and [`order`], which lets a model test weaken one named ordering and so show that it is
+//! Everything shared goes through here: [`atomic`], the cell in which a free block keeps its link (loom is blind to
+//! raw pointer fields, not to cells), and the function `order`, which lets a model test weaken one named ordering and so show that it is
 //! needed. In a normal build `order` is the identity, and the cell is `UnsafeCell`.
 
 #[cfg(not(loom))]
@@ -37,32 +37,56 @@ pub(crate) const fn order(_edge: Edge, ordering: Ordering) -> Ordering {
 #[cfg(loom)]
 pub(crate) use weak::order;
 
-/// The model build's switch that weakens one edge.
-#[cfg(loom)]
-pub mod weak {
-    use super::{Edge, Ordering};
-    use std::sync::Mutex;
+/// Stores to a word that others swap meanwhile.
+///
+/// Loom may put a store before a swap that had already read what the store replaces, which no machine does (a swap follows what
+/// it read at once). Among swaps it keeps the order, so the model swaps, too.
+#[inline(always)]
+pub(crate) fn store_over_swaps(word: &atomic::AtomicUsize, value: usize, ordering: Ordering) {
+    #[cfg(not(loom))]
+    word.store(value, ordering);
+    #[cfg(loom)]
+    word.swap(value, ordering);
+}
 
+/// The model build: one edge can be weakened for the length of a model.
+#[cfg(loom)]
+pub(crate) mod weak {
+    use super::{Edge, Ordering};
+    use std::boxed::Box;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    static RUNNING: Mutex<()> = Mutex::new(());
     static WEAKENED: Mutex<Option<Edge>> = Mutex::new(None);
 
-    pub(crate) fn order(edge: Edge, ordering: Ordering) -> Ordering {
-        let weakened = *WEAKENED.lock().unwrap_or_else(|e| e.into_inner()) == Some(edge);
-        if weakened { Ordering::Relaxed } else { ordering }
+    fn weakened() -> MutexGuard<'static, Option<Edge>> {
+        WEAKENED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes `edge` relaxed until the next call.
-    pub fn weaken(edge: Option<Edge>) {
-        *WEAKENED.lock().unwrap_or_else(|e| e.into_inner()) = edge;
+    pub(crate) fn order(edge: Edge, ordering: Ordering) -> Ordering {
+        if *weakened() == Some(edge) { Ordering::Relaxed } else { ordering }
+    }
+
+    /// Explores `model` with nothing weakened, which must pass, and with each of `edges` relaxed, which must fail.
+    pub(crate) fn explore(edges: &[Edge], model: fn()) {
+        let _one_at_a_time = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        loom::model(model);
+        for edge in edges {
+            *weakened() = Some(*edge);
+            std::panic::set_hook(Box::new(|_| {}));
+            let explored = catch_unwind(AssertUnwindSafe(|| loom::model(model)));
+            let _ = std::panic::take_hook();
+            *weakened() = None;
+            assert!(explored.is_err(), "the model does not notice that {edge:?} is relaxed");
+        }
     }
 }
 
 /// The first word of a free block: its link.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct LinkCell(
-    #[cfg(not(loom))] UnsafeCell<usize>,
-    #[cfg(loom)] loom::cell::UnsafeCell<usize>,
-);
+pub(crate) struct LinkCell(#[cfg(not(loom))] UnsafeCell<usize>, #[cfg(loom)] loom::cell::UnsafeCell<usize>);
 
 impl LinkCell {
     #[cfg(loom)]
