@@ -20,6 +20,7 @@ pub(crate) struct Counted<S> {
     purges: AtomicUsize,
     remaps: AtomicUsize,
     refused: AtomicUsize,
+    advices: AtomicUsize,
 }
 
 /// Calls to the page source; on Linux each is a system call (a map at a great alignment, up to three).
@@ -35,12 +36,14 @@ pub struct SourceStats {
     pub remaps: usize,
     /// Calls of all four kinds that the source refused.
     pub refused: usize,
+    /// Runs for which huge pages were advised.
+    pub advices: usize,
 }
 
 impl<S: PageSource> Counted<S> {
     pub(crate) const fn new(source: S) -> Self {
         const ZERO: AtomicUsize = AtomicUsize::new(0);
-        Self { source, maps: ZERO, unmaps: ZERO, purges: ZERO, remaps: ZERO, refused: ZERO }
+        Self { source, maps: ZERO, unmaps: ZERO, purges: ZERO, remaps: ZERO, refused: ZERO, advices: ZERO }
     }
 
     pub(crate) fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
@@ -76,14 +79,20 @@ impl<S: PageSource> Counted<S> {
         start
     }
 
+    pub(crate) fn advise_huge(&self, run: PageRun) {
+        self.advices.fetch_add(1, Relaxed);
+        self.source.advise_huge(run);
+    }
+
     fn count(&self, done: &AtomicUsize, was_done: bool) {
         let counter = if was_done { done } else { &self.refused };
         counter.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn stats(&self) -> SourceStats {
-        let [maps, unmaps, purges, remaps, refused] =
-            [&self.maps, &self.unmaps, &self.purges, &self.remaps, &self.refused].map(|counter| counter.load(Relaxed));
-        SourceStats { maps, unmaps, purges, remaps, refused }
+        let [maps, unmaps, purges, remaps, refused, advices] =
+            [&self.maps, &self.unmaps, &self.purges, &self.remaps, &self.refused, &self.advices]
+                .map(|counter| counter.load(Relaxed));
+        SourceStats { maps, unmaps, purges, remaps, refused, advices }
     }
 }

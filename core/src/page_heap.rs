@@ -221,8 +221,22 @@ impl PageHeap {
         self.bins.insert(&InBin, chunk);
         self.counts.empty += 1;
         self.mapped(CHUNK_PAGES);
+        if self.is_large_and_dense() {
+            ground.source.advise_huge(chunk.run(0..CHUNK_PAGES));
+        }
         Some(chunk)
     }
+
+    /// Whether a new chunk will soon be full of small objects, so that a huge page costs one fault and wastes nothing. Large
+    /// blocks do not count: how much of them is ever touched is their owners' business. As the heap grows by neighbours, so
+    /// does one advised mapping; advice here and there would split mappings.
+    fn is_large_and_dense(&self) -> bool {
+        let objects = self.counts.live - self.counts.large - self.counts.huge;
+        objects >= Self::LARGE_HEAP && objects >= self.counts.mapped / 8 * 7
+    }
+
+    /// Pages of small objects from which a heap counts as large (64 MiB).
+    const LARGE_HEAP: usize = 32 * CHUNK_PAGES;
 
     /// Maps a run whose pages the page map and the links can name (`C2`).
     fn map<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<Mapped> {
