@@ -18,6 +18,7 @@ use crate::shelf::{SLOTS, Shelf};
 use crate::size_class::SizeClass;
 use crate::span::{InList, SpanRef};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::alloc::Layout;
 
 /// The middle end of one class.
 #[repr(align(128))]
@@ -175,6 +176,13 @@ impl<P: Platform> Spans<P> {
 }
 
 impl<P: Platform> Backend for Spans<P> {
+    type Class = SizeClass;
+
+    #[inline(always)]
+    fn of(layout: Layout) -> Option<SizeClass> {
+        SizeClass::of(layout.size(), layout.align())
+    }
+
     fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
         self.central(class).take(&self.back, class, n)
     }

@@ -197,9 +197,11 @@ impl<P: Platform> Heap<P> {
 
     fn check_slabs(&self) -> Result<(), Broken> {
         let lists = &self.cache.lists;
-        let allotted =
-            |slab: &Slab| SizeClass::all().map(|c| usize::from(slab.slot(c).limit.load(Relaxed)) * c.size()).sum::<usize>();
-        let sound = |slab: &Slab| slab.allotted.load(Relaxed) == allotted(slab) && allotted(slab) <= P::CORE_BUDGET;
+        let allotted = |slab: &Slab<SizeClass>| {
+            SizeClass::all().map(|c| usize::from(slab.slot(c).limit.load(Relaxed)) * c.size()).sum::<usize>()
+        };
+        let sound =
+            |slab: &Slab<SizeClass>| slab.allotted.load(Relaxed) == allotted(slab) && allotted(slab) <= P::CORE_BUDGET;
         let all = (0..lists.cores()).filter_map(|core| lists.slab(core)).all(sound);
         ensure(all, "F1: a core's lists together stay within its budget", 0)
     }

@@ -2,7 +2,7 @@
 
 use crate::chain::{Block, Chain};
 use crate::claim;
-use crate::platform::{CoreLists, Refused, Side, Tables};
+use crate::platform::{Class, CoreLists, Refused, Side, Tables};
 use crate::size_class::SizeClass;
 use crate::slab::{Slab, Slot};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -14,48 +14,48 @@ pub trait CoreId: 'static {
     fn core() -> usize;
 }
 
-/// Lists for `CORES` cores, named by `C`.
-#[derive(Debug)]
-pub struct ClaimLists<C, const CORES: usize> {
-    slabs: [Slab; CORES],
+/// Lists for `CORES` cores, named by `C`, of blocks of the classes `K`.
+pub struct ClaimLists<C, const CORES: usize, K: Class = SizeClass> {
+    slabs: [Slab<K>; CORES],
     core: PhantomData<fn() -> C>,
 }
 
-impl<C: CoreId, const CORES: usize> ClaimLists<C, CORES> {
-    fn slot(&self, class: SizeClass) -> Option<&Slot> {
+impl<C: CoreId, const CORES: usize, K: Class> ClaimLists<C, CORES, K> {
+    fn slot(&self, class: K) -> Option<&Slot> {
         Some(self.slabs.get(C::core())?.slot(class))
     }
 }
 
 // SAFETY: `claim` makes every operation on a slot exclusive (A1) and orders it after the last; a stale core number only
 // names another slot. `claim` reads and writes links only.
-unsafe impl<C: CoreId, const CORES: usize> CoreLists for ClaimLists<C, CORES> {
+unsafe impl<C: CoreId, const CORES: usize, K: Class> CoreLists for ClaimLists<C, CORES, K> {
+    type Class = K;
     const NEW: Self = Self { slabs: [const { Slab::EMPTY }; CORES], core: PhantomData };
 
     #[inline(always)]
-    fn pop(&self, class: SizeClass) -> Option<Block> {
+    fn pop(&self, class: K) -> Option<Block> {
         claim::pop(&self.slot(class)?.head)
     }
 
     #[inline(always)]
-    fn push(&self, class: SizeClass, block: Block) -> Result<(), Block> {
+    fn push(&self, class: K, block: Block) -> Result<(), Block> {
         let Some(slot) = self.slot(class) else { return Err(block) };
         // Relaxed: a limit is a number that steers, nothing hangs on it.
         claim::push(&slot.head, slot.limit.load(Relaxed).into(), block)
     }
 
-    fn take_all(&self, class: SizeClass) -> Chain {
+    fn take_all(&self, class: K) -> Chain {
         self.slot(class).map_or(Chain::EMPTY, |slot| claim::take_all(&slot.head))
     }
 
-    fn put_chain(&self, class: SizeClass, chain: Chain) -> Result<(), Chain> {
+    fn put_chain(&self, class: K, chain: Chain) -> Result<(), Chain> {
         let Some(slot) = self.slot(class) else { return Err(chain) };
         claim::put_chain(&slot.head, chain)
     }
 
-    fn steal(&self, core: usize, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused> {
+    fn steal(&self, core: usize, sink: &mut dyn FnMut(K, Chain)) -> Result<(), Refused> {
         let slab = self.slabs.get(core).ok_or(Refused)?;
-        for class in SizeClass::all() {
+        for class in K::all() {
             let chain = claim::take_all(&slab.slot(class).head);
             if !chain.is_empty() {
                 sink(class, chain);
@@ -76,7 +76,7 @@ unsafe impl<C: CoreId, const CORES: usize> CoreLists for ClaimLists<C, CORES> {
         Some(C::core()).filter(|core| *core < CORES)
     }
 
-    fn slab(&self, core: usize) -> Option<&Slab> {
+    fn slab(&self, core: usize) -> Option<&Slab<K>> {
         self.slabs.get(core)
     }
 

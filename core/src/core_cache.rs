@@ -12,26 +12,15 @@
 #![forbid(unsafe_code)]
 
 use crate::chain::{Block, Chain};
-use crate::platform::{Backend, Contents, CoreLists, Shortage, Taken};
-use crate::size_class::SizeClass;
-use crate::slab::{Slab, Slot};
-use crate::sync::HitCounter;
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::platform::{Backend, Class, Contents, CoreLists, Shortage, Taken};
+use crate::slab::{ListCounts, Slab, Slot};
+use crate::sync::atomic::Ordering::Relaxed;
 
 /// The lists of a heap, and their figures by class.
-pub(crate) struct CoreCache<L> {
+pub(crate) struct CoreCache<L: CoreLists> {
     pub(crate) lists: L,
-    pub(crate) counts: [Counts; SizeClass::INDEXES],
+    counts: <L::Class as Class>::Table<ListCounts>,
     budget: usize,
-}
-
-/// Figures of one class (Relaxed: nothing hangs on them).
-#[derive(Debug)]
-pub(crate) struct Counts {
-    pub(crate) pops: HitCounter,
-    pub(crate) pushes: HitCounter,
-    pub(crate) misses_under: AtomicUsize,
-    pub(crate) misses_over: AtomicUsize,
 }
 
 /// Which way a list missed.
@@ -52,31 +41,35 @@ const MOST_BLOCKS: usize = 8192;
 
 impl<L: CoreLists> CoreCache<L> {
     pub(crate) const fn new(budget: usize) -> Self {
-        const NONE: Counts = Counts {
-            pops: HitCounter::ZERO,
-            pushes: HitCounter::ZERO,
-            misses_under: AtomicUsize::new(0),
-            misses_over: AtomicUsize::new(0),
-        };
-        Self { lists: L::NEW, counts: [NONE; SizeClass::INDEXES], budget }
+        Self { lists: L::NEW, counts: L::Class::COUNTS, budget }
+    }
+
+    /// What the lists of `class` have done.
+    #[inline(always)]
+    pub(crate) fn counts(&self, class: L::Class) -> &ListCounts {
+        &self.counts.as_ref()[class.index()]
     }
 
     #[inline(always)]
-    pub(crate) fn pop(&self, class: SizeClass) -> Option<Block> {
+    pub(crate) fn pop(&self, class: L::Class) -> Option<Block> {
         let block = self.lists.pop(class)?;
-        self.counts[class.index()].pops.count();
+        self.counts(class).pops.count();
         Some(block)
     }
 
     #[inline(always)]
-    pub(crate) fn push(&self, class: SizeClass, block: Block) -> Result<(), Block> {
+    pub(crate) fn push(&self, class: L::Class, block: Block) -> Result<(), Block> {
         self.lists.push(class, block)?;
-        self.counts[class.index()].pushes.count();
+        self.counts(class).pushes.count();
         Ok(())
     }
 
     /// A block after a miss, and some more for the list.
-    pub(crate) fn refill(&self, class: SizeClass, back: &impl Backend) -> Result<(Block, Contents), Shortage> {
+    pub(crate) fn refill(
+        &self,
+        class: L::Class,
+        back: &impl Backend<Class = L::Class>,
+    ) -> Result<(Block, Contents), Shortage> {
         // The miss may have been an interrupted section, not an empty list.
         if let Some(block) = self.pop(class) {
             return Ok((block, Contents::Unknown));
@@ -93,7 +86,7 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Takes a block after a miss; a batch goes to the back with it where the list is full.
-    pub(crate) fn overflow(&self, class: SizeClass, block: Block, back: &impl Backend) {
+    pub(crate) fn overflow(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
         let Err(block) = self.push(class, block) else { return };
         let room = self.missed(class, Miss::Over, back);
         let Err(block) = (if room > 0 { self.push(class, block) } else { Err(block) }) else { return };
@@ -109,13 +102,13 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Empties the lists of all cores that can be reached.
-    pub(crate) fn drain(&self, back: &impl Backend) {
+    pub(crate) fn drain(&self, back: &impl Backend<Class = L::Class>) {
         for core in 0..self.lists.cores() {
             // A core that cannot be reached keeps what it has.
             let _ = self.lists.steal(core, &mut |class, chain| back.give(class, chain));
         }
         // This core's lists can always be taken, unless it has none.
-        for class in SizeClass::all() {
+        for class in L::Class::all() {
             let chain = self.lists.take_all(class);
             if !chain.is_empty() {
                 back.give(class, chain);
@@ -124,8 +117,8 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Notes a miss and steers; returns how many blocks the list may now hold.
-    fn missed(&self, class: SizeClass, miss: Miss, back: &impl Backend) -> usize {
-        let counts = &self.counts[class.index()];
+    fn missed(&self, class: L::Class, miss: Miss, back: &impl Backend<Class = L::Class>) -> usize {
+        let counts = self.counts(class);
         let counter = if miss == Miss::Under { &counts.misses_under } else { &counts.misses_over };
         counter.fetch_add(1, Relaxed);
         let Some(core) = self.lists.current() else { return 0 };
@@ -144,7 +137,7 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Lets the list of `class` hold a batch more, if the budget has room or can get it.
-    fn grow(&self, slab: &Slab, class: SizeClass, back: &impl Backend) {
+    fn grow(&self, slab: &Slab<L::Class>, class: L::Class, back: &impl Backend<Class = L::Class>) {
         let slot = slab.slot(class);
         let (limit, step) = (slot.limit.load(Relaxed), class.batch());
         if usize::from(limit) + step > MOST_BLOCKS || !self.allot(slab, class, step * class.size(), back) {
@@ -156,14 +149,14 @@ impl<L: CoreLists> CoreCache<L> {
         }
     }
 
-    fn allot(&self, slab: &Slab, class: SizeClass, bytes: usize, back: &impl Backend) -> bool {
+    fn allot(&self, slab: &Slab<L::Class>, class: L::Class, bytes: usize, back: &impl Backend<Class = L::Class>) -> bool {
         let within = |allotted: usize| Some(allotted + bytes).filter(|sum| *sum <= self.budget);
         for _ in 0..HAND_STEPS {
             if slab.allotted.fetch_update(Relaxed, Relaxed, within).is_ok() {
                 return true;
             }
-            let index = slab.hand.fetch_add(1, Relaxed) % SizeClass::COUNT + 1;
-            let idle = SizeClass::from_index(index).filter(|idle| *idle != class);
+            let index = slab.hand.fetch_add(1, Relaxed) % slab.slots.as_ref().len();
+            let idle = L::Class::from_index(index).filter(|idle| *idle != class);
             if let Some(idle) = idle {
                 self.shrink_idle(slab, idle, back);
             }
@@ -172,7 +165,7 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Takes a batch's room from a list that has not missed since the hand's last round.
-    fn shrink_idle(&self, slab: &Slab, class: SizeClass, back: &impl Backend) {
+    fn shrink_idle(&self, slab: &Slab<L::Class>, class: L::Class, back: &impl Backend<Class = L::Class>) {
         let slot = slab.slot(class);
         let limit = slot.limit.load(Relaxed);
         if slot.recent.swap(0, Relaxed) != 0 || limit == 0 {
@@ -186,7 +179,7 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Gives back what a list of this core holds above its limit.
-    fn give_surplus(&self, slab: &Slab, slot: &Slot, class: SizeClass, back: &impl Backend) {
+    fn give_surplus(&self, slab: &Slab<L::Class>, slot: &Slot, class: L::Class, back: &impl Backend<Class = L::Class>) {
         let surplus = slab.blocks(class).saturating_sub(slot.limit.load(Relaxed).into());
         if surplus == 0 {
             return;
@@ -203,7 +196,7 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     /// Empties the lists of another core if it has not missed since the last look.
-    fn look_at_another(&self, core: usize, back: &impl Backend) {
+    fn look_at_another(&self, core: usize, back: &impl Backend<Class = L::Class>) {
         let cores = self.lists.cores().max(1);
         let mine = self.lists.slab(core).map_or(0, |slab| slab.misses.load(Relaxed));
         // Each look goes to the next core, this one left out.

@@ -1,7 +1,7 @@
 //! Heap: what a program calls. The fast paths, and the order in which the layers below are tried.
 //!
 //! The story of a first allocation of 100 bytes:
-//! 1. [`SizeClass::of_layout`] says class 7, blocks of 112 bytes. The core's list of class 7 misses: it was never set up.
+//! 1. [`SizeClass::of`] says class 7, blocks of 112 bytes. The core's list of class 7 misses: it was never set up.
 //! 2. [`Heap::refill`] lets the lists prepare (the core's slab comes from the pool, which maps its first pages), misses again,
 //!    and asks the class's central list for a batch.
 //! 3. Central's shelf is empty and so is its list of partial spans: the page heap maps a chunk, cuts a run of seven pages
@@ -63,7 +63,7 @@ impl<P: Platform> Heap<P> {
     /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, nothing changed.
     #[inline]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let Some(class) = SizeClass::of_layout(layout) else { return self.allocate_large(layout).map(|(ptr, _)| ptr) };
+        let Some(class) = Spans::<P>::of(layout) else { return self.allocate_large(layout).map(|(ptr, _)| ptr) };
         match self.cache.pop(class) {
             Some(block) => Some(open::<P>(block)),
             None => self.refill(class).map(|(block, _)| open::<P>(block)),
@@ -73,7 +73,7 @@ impl<P: Platform> Heap<P> {
     /// As [`allocate`](Self::allocate), and every byte of the layout reads zero. Fresh pages are not written.
     #[inline]
     pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let Some(class) = SizeClass::of_layout(layout) else { return self.allocate_large_zeroed(layout) };
+        let Some(class) = Spans::<P>::of(layout) else { return self.allocate_large_zeroed(layout) };
         let (block, contents) = match self.cache.pop(class) {
             Some(block) => (block, Contents::Unknown),
             None => self.refill(class)?,
@@ -93,7 +93,7 @@ impl<P: Platform> Heap<P> {
     /// was not resized by address, and is not used any more.
     #[inline]
     pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
-        match SizeClass::of_layout(layout) {
+        match Spans::<P>::of(layout) {
             // SAFETY: a block of this class, given up by the caller.
             Some(class) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
             None => self.free_large(ptr),
@@ -108,7 +108,7 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
-        match (SizeClass::of_layout(old), SizeClass::of_layout(new)) {
+        match (Spans::<P>::of(old), Spans::<P>::of(new)) {
             (Some(from), Some(to)) if from == to => return Some(ptr),
             (None, None) => {
                 if let Some(resized) = self.resize_large(ptr, new) {

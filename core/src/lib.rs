@@ -132,12 +132,12 @@ mod exports {
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap};
     pub use crate::platform::{
-        Backend, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused, Shortage, Side,
-        Tables, Taken,
+        Backend, Class, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused, Shortage,
+        Side, Tables, Taken,
     };
     pub use crate::seal::{AddressSeal, Seal, Unsealed};
     pub use crate::size_class::SizeClass;
-    pub use crate::slab::{Slab, Slot};
+    pub use crate::slab::{ListCounts, Slab, Slot};
     pub use crate::stats::{ClassStats, SourceStats, Stats};
     pub use crate::units::{CHUNK_PAGES, CHUNK_SIZE, PAGE_SHIFT, PAGE_SIZE, PageRun, Pages};
 }

@@ -10,8 +10,9 @@ use crate::fault::Fault;
 use crate::page_map::PageMap;
 use crate::seal::Seal;
 use crate::size_class::SizeClass;
-use crate::slab::Slab;
+use crate::slab::{ListCounts, Slab, Slot};
 use crate::units::{PageRun, Pages};
+use core::alloc::Layout;
 use core::ptr::NonNull;
 
 /// A home: the set of parts out of which a [`Heap`](crate::Heap) is built.
@@ -19,7 +20,7 @@ pub trait Platform: Sized + 'static {
     /// Where pages come from.
     type Source: PageSource;
     /// The per-core lists of cached blocks.
-    type Lists: CoreLists;
+    type Lists: CoreLists<Class = SizeClass>;
     /// The lock of the slow paths.
     type Lock: Lock;
     /// How an address finds its span.
@@ -170,6 +171,35 @@ pub unsafe trait Lock: Send + Sync {
     unsafe fn leave(&self);
 }
 
+/// A kind of block that the cache keeps apart: a [`SizeClass`], or a number of granules.
+///
+/// Indexes run from 0 to the length of a [`Table`](Self::Table); the first ones may be unused.
+pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
+    /// A table by index: an array.
+    type Table<T: Sync>: AsRef<[T]> + Sync;
+    /// Slots that were never used.
+    const SLOTS: Self::Table<Slot>;
+    /// Counters at zero.
+    const COUNTS: Self::Table<ListCounts>;
+
+    /// Its place in a table.
+    fn index(self) -> usize;
+
+    /// The class at `index`, if there is one.
+    fn from_index(index: usize) -> Option<Self>;
+
+    /// Bytes of a block.
+    fn size(self) -> usize;
+
+    /// Blocks that move between the layers at a time.
+    fn batch(self) -> usize;
+
+    /// All classes, in the order of their indexes.
+    fn all() -> impl Iterator<Item = Self> {
+        (0..Self::SLOTS.as_ref().len()).filter_map(Self::from_index)
+    }
+}
+
 /// The per-core lists: for each core and class a last-in-first-out list of free blocks.
 ///
 /// The backend picks the core inside its own section, so no method that works on "this core" takes a core number. Every
@@ -181,24 +211,27 @@ pub unsafe trait Lock: Send + Sync {
 ///   and interrupts do at the same time, and its contents but the first word are untouched.
 /// - What one context wrote to a block before it went in is seen by the context that takes it out.
 pub unsafe trait CoreLists: Sync {
+    /// What the lists keep apart.
+    type Class: Class;
+
     /// Lists that hold nothing and always miss, until [`prepare`](Self::prepare).
     const NEW: Self;
 
     /// Takes the newest block of `class` off this core's list. `None`: a miss.
-    fn pop(&self, class: SizeClass) -> Option<Block>;
+    fn pop(&self, class: Self::Class) -> Option<Block>;
 
     /// Puts `block` on this core's list of `class`. `Err`: a miss (the list is full, or not set up), the block comes back.
-    fn push(&self, class: SizeClass, block: Block) -> Result<(), Block>;
+    fn push(&self, class: Self::Class, block: Block) -> Result<(), Block>;
 
     /// Takes this core's whole list of `class`; the empty chain on a miss.
-    fn take_all(&self, class: SizeClass) -> Chain;
+    fn take_all(&self, class: Self::Class) -> Chain;
 
     /// Makes `chain` this core's list of `class` if that list is empty. `Err`: a miss, the chain comes back.
-    fn put_chain(&self, class: SizeClass, chain: Chain) -> Result<(), Chain>;
+    fn put_chain(&self, class: Self::Class, chain: Chain) -> Result<(), Chain>;
 
     /// Empties all lists of `core`, which may be any core, and hands each non-empty one to `sink`, after the core works again.
     /// `Err`: this home cannot reach that core now, or somebody else is at it.
-    fn steal(&self, core: usize, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused>;
+    fn steal(&self, core: usize, sink: &mut dyn FnMut(Self::Class, Chain)) -> Result<(), Refused>;
 
     /// Cold: sets up what is missing for the running context (its core's lists, its registration), out of `tables`. Called
     /// with no lock held after a miss, often; cheap where nothing is missing. `false`: nothing could be done, misses go on.
@@ -211,7 +244,7 @@ pub unsafe trait CoreLists: Sync {
     fn current(&self) -> Option<usize>;
 
     /// The counters and limits of `core`; `None` where it has no lists.
-    fn slab(&self, core: usize) -> Option<&Slab>;
+    fn slab(&self, core: usize) -> Option<&Slab<Self::Class>>;
 
     /// Before a fork: makes sure that no other context is inside [`steal`](Self::steal) or [`prepare`](Self::prepare).
     fn freeze(&self) {}
@@ -239,11 +272,17 @@ pub trait Tables {
 
 /// What the cache stands on: takes and gives chains of blocks of one class. The class heap is one back, `BlockHeap` the other.
 pub trait Backend {
+    /// What its blocks are kept apart by.
+    type Class: Class;
+
+    /// The class that serves `layout`; `None` where the cache has no part in it.
+    fn of(layout: Layout) -> Option<Self::Class>;
+
     /// Takes up to `n` blocks, at least one.
-    fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage>;
+    fn take(&self, class: Self::Class, n: usize) -> Result<Taken, Shortage>;
 
     /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.
-    fn give(&self, class: SizeClass, chain: Chain);
+    fn give(&self, class: Self::Class, chain: Chain);
 }
 
 /// A non-empty chain from below.

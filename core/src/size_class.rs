@@ -13,8 +13,9 @@
 //! jemalloc's spacing; 16-byte steps to 1 KiB cost 48 more lists and save more than they cost (design note in `lib.rs`).
 #![forbid(unsafe_code)]
 
+use crate::platform::Class;
+use crate::slab::{ListCounts, Slot};
 use crate::units::{PAGE_SIZE, Pages, align_up};
-use core::alloc::Layout;
 
 /// Bytes between the small classes, and the least alignment of every block.
 pub const STEP: usize = 16;
@@ -68,12 +69,6 @@ impl SizeClass {
         // An empty block needs the alignment, too.
         let size = (if size == 0 { 1 } else { size } + align - 1) & !(align - 1);
         if size <= Self::MAX_SIZE { Some(Self::holding(size)) } else { None }
-    }
-
-    /// [`of`](Self::of) for a layout.
-    #[inline(always)]
-    pub const fn of_layout(layout: Layout) -> Option<Self> {
-        Self::of(layout.size(), layout.align())
     }
 
     #[inline(always)]
@@ -137,6 +132,29 @@ impl SizeClass {
         let row = self.row();
         let object = ((offset as u64 * row.inverse) >> INVERSE_SHIFT) as usize;
         if object * row.size as usize == offset && object < row.objects as usize { Some(object) } else { None }
+    }
+}
+
+impl Class for SizeClass {
+    type Table<T: Sync> = [T; Self::INDEXES];
+    const SLOTS: [Slot; Self::INDEXES] = [const { Slot::EMPTY }; Self::INDEXES];
+    const COUNTS: [ListCounts; Self::INDEXES] = [const { ListCounts::ZERO }; Self::INDEXES];
+
+    #[inline(always)]
+    fn index(self) -> usize {
+        self.index()
+    }
+
+    fn from_index(index: usize) -> Option<Self> {
+        Self::from_index(index)
+    }
+
+    fn size(self) -> usize {
+        self.size()
+    }
+
+    fn batch(self) -> usize {
+        self.batch()
     }
 }
 

@@ -5,7 +5,9 @@
 
 use crate::chain::word_count;
 use crate::claim::CLAIMED;
+use crate::platform::Class;
 use crate::size_class::SizeClass;
+use crate::sync::HitCounter;
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// One class's list on one core.
@@ -26,10 +28,9 @@ pub struct Slot {
 
 /// The lists of one core.
 #[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Slab {
-    /// A slot a class, by [`SizeClass::index`]; the first is unused.
-    pub slots: [Slot; SizeClass::INDEXES],
+pub struct Slab<K: Class = SizeClass> {
+    /// A slot a class, by [`Class::index`].
+    pub slots: K::Table<Slot>,
     /// Bytes that the limits of all slots allow together.
     pub allotted: AtomicUsize,
     /// The clock hand: the index of the slot that is asked next to give up room.
@@ -41,14 +42,15 @@ pub struct Slab {
 }
 
 impl Slot {
-    const EMPTY: Self =
+    /// A slot that was never used.
+    pub const EMPTY: Self =
         Self { head: AtomicUsize::new(0), limit: AtomicU16::new(0), last_miss: AtomicU8::new(0), recent: AtomicU8::new(0) };
 }
 
-impl Slab {
+impl<K: Class> Slab<K> {
     /// A slab that was never used.
     pub const EMPTY: Self = Self {
-        slots: [const { Slot::EMPTY }; SizeClass::INDEXES],
+        slots: K::SLOTS,
         allotted: AtomicUsize::new(0),
         hand: AtomicUsize::new(0),
         misses: AtomicU32::new(0),
@@ -57,14 +59,14 @@ impl Slab {
 
     /// In the child of a fork: frees the slots that vanished threads had claimed. Their chains are lost to the child.
     pub fn drop_claims(&self) {
-        for slot in &self.slots {
+        for slot in self.slots.as_ref() {
             // Relaxed: the child has one thread.
             let _ = slot.head.compare_exchange(CLAIMED, 0, Relaxed, Relaxed);
         }
     }
 
     /// Blocks in the list of `class`, at some moment.
-    pub fn blocks(&self, class: SizeClass) -> usize {
+    pub fn blocks(&self, class: K) -> usize {
         match self.slot(class).head.load(Relaxed) {
             CLAIMED => 0,
             word => word_count(word),
@@ -73,12 +75,38 @@ impl Slab {
 
     /// The slot of `class`.
     #[inline(always)]
-    pub fn slot(&self, class: SizeClass) -> &Slot {
-        &self.slots[class.index()]
+    pub fn slot(&self, class: K) -> &Slot {
+        &self.slots.as_ref()[class.index()]
+    }
+}
+
+impl<K: Class> core::fmt::Debug for Slab<K> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let blocks: usize = K::all().map(|class| self.blocks(class)).sum();
+        write!(f, "Slab({blocks} blocks)")
     }
 }
 
 const _: () = {
     assert!(size_of::<Slot>() == 16 && core::mem::offset_of!(Slot, limit) == 8);
-    assert!(core::mem::offset_of!(Slab, slots) == 0 && size_of::<Slab>() <= crate::units::PAGE_SIZE);
+    assert!(core::mem::offset_of!(Slab<SizeClass>, slots) == 0 && size_of::<Slab<SizeClass>>() <= crate::units::PAGE_SIZE);
 };
+
+/// What the lists of one class have done on all cores (Relaxed: nothing hangs on it).
+#[derive(Debug)]
+pub struct ListCounts {
+    pub(crate) pops: HitCounter,
+    pub(crate) pushes: HitCounter,
+    pub(crate) misses_under: AtomicUsize,
+    pub(crate) misses_over: AtomicUsize,
+}
+
+impl ListCounts {
+    /// Nothing done.
+    pub const ZERO: Self = Self {
+        pops: HitCounter::ZERO,
+        pushes: HitCounter::ZERO,
+        misses_under: AtomicUsize::new(0),
+        misses_over: AtomicUsize::new(0),
+    };
+}

@@ -102,7 +102,7 @@ impl<P: Platform> Heap<P> {
     }
 
     fn class_stats(&self, class: SizeClass) -> ClassStats {
-        let (central, cache) = (self.spans.central(class), &self.cache.counts[class.index()]);
+        let (central, cache) = (self.spans.central(class), self.cache.counts(class));
         let lists = &self.cache.lists;
         let in_lists: usize = (0..lists.cores()).filter_map(|core| Some(lists.slab(core)?.blocks(class))).sum();
         let cached = in_lists + central.shelf.blocks();
