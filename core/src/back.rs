@@ -25,6 +25,8 @@ pub(crate) struct Back<P: Platform> {
     pub(crate) queue: FreeQueue,
     pub(crate) rescues: AtomicUsize,
     pub(crate) queued: AtomicUsize,
+    pub(crate) large_taken: AtomicUsize,
+    pub(crate) large_given: AtomicUsize,
 }
 
 /// What lies at an address.
@@ -45,6 +47,8 @@ impl<P: Platform> Back<P> {
             queue: FreeQueue::EMPTY,
             rescues: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
+            large_taken: AtomicUsize::new(0),
+            large_given: AtomicUsize::new(0),
         }
     }
 
@@ -100,6 +104,8 @@ impl<P: Platform> Back<P> {
     /// A large block.
     pub(crate) fn take_large(&self, bytes: usize, align: usize) -> Result<(NonNull<u8>, Contents), Shortage> {
         let pages = Pages::holding(bytes.max(1)).ok_or(Shortage::Exhausted)?;
+        // Relaxed, here and below: a figure.
+        self.large_taken.fetch_add(1, Relaxed);
         let mut heap = self.pages().ok_or(Shortage::Reentered)?;
         let slack = align.div_ceil(PAGE_SIZE).saturating_sub(1);
         let taken = match pages.0.checked_add(slack).is_some_and(|most| most <= LARGEST_RUN.0) {
@@ -115,6 +121,7 @@ impl<P: Platform> Back<P> {
             // SAFETY: the block is being freed: it is nobody's, longer than a word, aligned to a page.
             return self.queue(unsafe { Block::from_ptr(span.start()) });
         };
+        self.large_given.fetch_add(1, Relaxed);
         match span.kind.get() {
             Kind::Huge | Kind::Rescued => pages.give_huge(&self.ground, span),
             Kind::Large | Kind::Objects(_) => pages.give(&self.ground, span, span.run().pages),

@@ -9,6 +9,7 @@ use crate::platform::{CoreLists, Platform};
 use crate::size_class::SizeClass;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::units::PAGE_SIZE;
+use core::fmt;
 
 pub use crate::ground::SourceStats;
 
@@ -35,6 +36,10 @@ pub struct Stats {
     pub huge_blocks: usize,
     /// Their bytes.
     pub huge_bytes: usize,
+    /// Requests for large blocks so far.
+    pub large_taken: usize,
+    /// Large blocks freed so far.
+    pub large_given: usize,
     /// Calls to the page source.
     pub source: SourceStats,
     /// Blocks made for interrupts that came upon a lock of their own context.
@@ -72,6 +77,73 @@ pub struct ClassStats {
     pub cached: usize,
 }
 
+impl Stats {
+    /// The sum of a figure over all classes.
+    pub fn sum(&self, figure: impl Fn(&ClassStats) -> usize) -> usize {
+        self.classes.iter().map(figure).sum()
+    }
+
+    /// Calls that the core lists served; `None` in a build without `counters`.
+    pub fn hits(&self) -> Option<usize> {
+        let hits = |class: &ClassStats| Some(class.pops? + class.pushes?);
+        SizeClass::all().map(|class| hits(&self.classes[class.index()])).sum()
+    }
+
+    /// Calls that went below the core lists, those for large blocks included.
+    pub fn misses(&self) -> usize {
+        self.sum(|class| class.misses_under + class.misses_over) + self.large_taken + self.large_given
+    }
+}
+
+/// A report for people, in a few lines: calls, layers from the top down, memory, calls to the source.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(hits) = self.hits() {
+            let calls = hits + self.misses();
+            let share = (10_000 * hits as u128 / calls.max(1) as u128) as usize;
+            writeln!(f, "  calls    {calls}, {}.{:02} % of them served by the cores' caches", share / 100, share % 100)?;
+        }
+        let (under, over) = (self.sum(|class| class.misses_under), self.sum(|class| class.misses_over));
+        writeln!(f, "  misses   {under} allocating, {over} freeing")?;
+        let (refills, shelf, drains) = (self.sum(|c| c.refills), self.sum(|c| c.shelf_hits), self.sum(|c| c.drains));
+        writeln!(f, "  central  {refills} refills, {shelf} of them off the shelf, {drains} drains")?;
+        writeln!(f, "  spans    {} made, {} given back", self.sum(|c| c.spans_made), self.sum(|c| c.spans_returned))?;
+        let live = (self.large_blocks + self.huge_blocks, Size(self.large_bytes + self.huge_bytes));
+        writeln!(
+            f,
+            "  large    {} taken, {} given back, {} live of {}",
+            self.large_taken, self.large_given, live.0, live.1
+        )?;
+        let (live, cached, dirty) = (Size(self.live_bytes), Size(self.cached_bytes), Size(self.dirty_bytes));
+        writeln!(f, "  memory   {live} live, {cached} cached, {dirty} free and resident")?;
+        let (held, peak, meta) = (Size(self.held_bytes), Size(self.peak_held_bytes), Size(self.meta_bytes));
+        writeln!(f, "  mapped   {held}, at most {peak}, and {meta} for tables")?;
+        writeln!(f, "  system   {}", self.source)
+    }
+}
+
+impl fmt::Display for SourceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = self.maps + self.unmaps + self.purges + self.remaps + self.advices + self.refused;
+        write!(f, "{calls} calls: {} map, {} unmap, {} purge, ", self.maps, self.unmaps, self.purges)?;
+        write!(f, "{} remap, {} advise, {} refused", self.remaps, self.advices, self.refused)
+    }
+}
+
+/// Bytes, for a reader.
+struct Size(usize);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            0..0x10_0000 => (1 << 10, "KiB"),
+            0x10_0000..0x4000_0000 => (1 << 20, "MiB"),
+            _ => (1 << 30, "GiB"),
+        };
+        write!(f, "{}.{} {name}", self.0 / unit, self.0 % unit * 10 / unit)
+    }
+}
+
 impl<P: Platform> Heap<P> {
     /// The figures now. Takes the page heap's lock; walks all classes and cores.
     pub fn stats(&self) -> Stats {
@@ -95,6 +167,8 @@ impl<P: Platform> Heap<P> {
             huge_blocks: counts.huge_blocks,
             huge_bytes,
             source: self.spans.back.ground.source.stats(),
+            large_taken: self.spans.back.large_taken.load(Relaxed),
+            large_given: self.spans.back.large_given.load(Relaxed),
             rescued: self.spans.back.rescues.load(Relaxed),
             queued: self.spans.back.queued.load(Relaxed),
             classes,
