@@ -22,6 +22,8 @@ pub(crate) struct Back<P: Platform> {
     pages: Guarded<P::Lock, PageHeap>,
     pub(crate) ground: Ground<P>,
     rescued: Rescued,
+    /// Contexts that are about to fork.
+    pub(crate) frozen: AtomicUsize,
     pub(crate) queue: FreeQueue,
     pub(crate) rescues: AtomicUsize,
     pub(crate) queued: AtomicUsize,
@@ -44,6 +46,7 @@ impl<P: Platform> Back<P> {
             pages: Guarded::new(PageHeap::new(P::META_BLOCK)),
             ground: Ground { source: Counted::new(source), map: P::Map::NEW },
             rescued: Rescued::EMPTY,
+            frozen: AtomicUsize::new(0),
             queue: FreeQueue::EMPTY,
             rescues: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
@@ -52,16 +55,21 @@ impl<P: Platform> Back<P> {
         }
     }
 
-    /// Enters the page heap; `None` where this context is inside already.
+    /// Enters the page heap; `None` where this context may not (`L2`, or it is inside already).
     pub(crate) fn pages(&self) -> Option<Guard<'_, P::Lock, PageHeap>> {
-        let mut pages = self.pages.enter()?;
+        let mut pages = self.pages.enter_while(|| !self.is_frozen())?;
         self.rescued.take_all().for_each(|span| pages.admit_huge(span));
         Some(pages)
     }
 
-    /// Whether this context is inside the page heap, so must wait for no lock above it (`L1`).
-    pub(crate) fn is_mine(&self) -> bool {
-        self.pages.is_mine()
+    /// Whether this context may wait for a central list (`L1`, `L2`).
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.pages.is_mine() && !self.is_frozen()
+    }
+
+    fn is_frozen(&self) -> bool {
+        // Relaxed: seen late, it costs whoever waits another short wait.
+        self.frozen.load(Relaxed) > 0
     }
 
     pub(crate) fn lock(&self) -> &P::Lock {

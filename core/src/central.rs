@@ -61,7 +61,7 @@ impl<P: Platform> Central<P> {
             self.counts.shelf_hits.fetch_add(1, Relaxed);
             return Ok(Taken { chain, first: Contents::Unknown });
         }
-        let mut partial = self.partial.enter_unless(|| back.is_mine()).ok_or(Shortage::Reentered)?;
+        let mut partial = self.partial.enter_while(|| back.may_wait()).ok_or(Shortage::Reentered)?;
         let mut chain = Chain::EMPTY;
         let mut first = Contents::Unknown;
         while chain.len() < n {
@@ -122,7 +122,7 @@ impl<P: Platform> Central<P> {
 
     fn give_owned(&self, back: &Back<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
         let owned = owned.into_iter().flatten();
-        let Some(mut partial) = self.partial.enter_unless(|| back.is_mine()) else {
+        let Some(mut partial) = self.partial.enter_while(|| back.may_wait()) else {
             return owned.for_each(|(block, _)| back.queue(block));
         };
         for (block, span) in owned {

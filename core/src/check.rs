@@ -153,14 +153,14 @@ impl<P: Platform> Heap<P> {
     }
 
     fn check_partial(&self, class: SizeClass, found: &Walk) -> Result<(), Broken> {
-        let Some(partial) = self.spans.central(class).partial.enter() else { return Ok(()) };
+        let Some(partial) = self.spans.central(class).partial.enter_while(|| true) else { return Ok(()) };
         let belongs = |span: &SpanRef| span.class() == Some(class) && span.has_object(class);
         let listed = partial.iter(&InList).filter(belongs).count();
         let complete = listed == partial.iter(&InList).count() && listed == found.partial[class.index()];
         ensure(complete, "S5: the partial list holds the spans that have an object", 0)
     }
 
-    /// Walks the class's chains in core lists and on the shelf; returns their blocks.
+    /// Walks the class's chains in core lists and on the shelf; returns the objects of spans among their blocks.
     ///
     /// # Safety
     /// No other context uses the heap.
@@ -171,8 +171,7 @@ impl<P: Platform> Heap<P> {
         for word in heads.chain(self.spans.central(class).shelf.words()) {
             let mut word = if word == CLAIMED { 0 } else { word };
             while let Some(block) = word_block(word) {
-                self.check_block(class, block)?;
-                blocks += 1;
+                blocks += usize::from(self.check_block(class, block)? == Cached::Object);
                 // SAFETY: a block in a list starts with its link, and nobody else is in the heap.
                 let next = unsafe { block.cast::<LinkCell>().as_ref().get() };
                 let counts_down = word_count(next) + 1 == word_count(word);
@@ -184,15 +183,14 @@ impl<P: Platform> Heap<P> {
         Ok(blocks)
     }
 
-    fn check_block(&self, class: SizeClass, block: NonNull<u8>) -> Result<(), Broken> {
+    fn check_block(&self, class: SizeClass, block: NonNull<u8>) -> Result<Cached, Broken> {
         let address = block.addr().get();
         let span = self.spans.back.ground.map.get(address).span();
-        let is_out = span.is_some_and(|span| match span.class() {
-            Some(found) => found == class && span.is_free(class, address) == Some(false),
-            // Made for an interrupt, and freed by its layout since.
-            None => span.kind.get() == Kind::Rescued && span.start() == block,
+        let cached = span.and_then(|span| match span.class() {
+            Some(found) => (found == class && span.is_free(class, address) == Some(false)).then_some(Cached::Object),
+            None => (span.is_rescued() && span.start() == block).then_some(Cached::Rescued),
         });
-        ensure(is_out, "F2: a cached block is of its list's class, and out of its span", address)
+        cached.ok_or(Broken { invariant: "F2: a cached block is of its list's class, and out of its span", address })
     }
 
     fn check_slabs(&self) -> Result<(), Broken> {
@@ -205,6 +203,15 @@ impl<P: Platform> Heap<P> {
         let all = (0..lists.cores()).filter_map(|core| lists.slab(core)).all(sound);
         ensure(all, "F1: a core's lists together stay within its budget", 0)
     }
+}
+
+/// What a cached block is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cached {
+    /// An object of a span.
+    Object,
+    /// Made for an interrupt, and freed by its layout since.
+    Rescued,
 }
 
 /// What the walk through the chunks has met.

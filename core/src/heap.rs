@@ -336,9 +336,12 @@ impl<P: Platform> Heap<P> {
 
     /// Before a fork: enters every lock, so that no other context is inside when memory is copied.
     ///
-    /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free.
+    /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free. Others
+    /// that need a lock meanwhile do not wait for it (`L2`).
     pub fn freeze(&self) {
         self.cache.lists.freeze();
+        // Relaxed: see `is_frozen`.
+        self.spans.back.frozen.fetch_add(1, Relaxed);
         while let Err(busy) = self.try_freeze() {
             let lock = self.lock(busy);
             lock.enter();
@@ -352,6 +355,12 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The calling context, or the one it was forked from, has called [`freeze`](Self::freeze), and this is the first `thaw` since.
     pub unsafe fn thaw(&self, side: Side) {
+        match side {
+            // Relaxed: see `is_frozen`.
+            Side::Parent => _ = self.spans.back.frozen.fetch_sub(1, Relaxed),
+            // Whoever else was about to fork is not here.
+            Side::Child => self.spans.back.frozen.store(0, Relaxed),
+        }
         // SAFETY: `freeze` entered all of them.
         unsafe { self.leave_locks_below(LOCKS) };
         self.cache.lists.thaw(side);

@@ -2,7 +2,9 @@
 //!
 //! Locks are taken downward only: central lists, then the page heap, then whatever the source has. An interrupt (a signal
 //! handler) may come upon a context that is inside one; it must then not wait for any lock whose holder may be waiting for
-//! that one. Hence the rule `L1`: a context waits for a lock only while it is inside no deeper one.
+//! that one. Hence two rules. `L1`: a context waits for a lock only while it is inside no deeper one. `L2`: nobody waits for a
+//! context that forks: it holds every lock and waits for locks of others (libc's), one of which the interrupted context may be
+//! inside. Who may not wait is served from a mapping of its own, and leaves a free to the holder.
 
 use crate::platform::{Entry, Lock};
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -26,23 +28,16 @@ impl<L: Lock, T> Guarded<L, T> {
         Self { lock: L::NEW, value: UnsafeCell::new(value) }
     }
 
-    /// Enters, waiting while another context is inside; `None` where this context itself is.
-    pub(crate) fn enter(&self) -> Option<Guard<'_, L, T>> {
-        self.enter_unless(|| false)
-    }
-
-    /// As [`enter`](Self::enter), but does not wait where `inside_deeper` says that this context holds a deeper lock.
-    ///
-    /// Such a context is an interrupt (a signal handler) that came upon a slow path: whoever holds this lock may be waiting
-    /// for the deeper one, which will not be free before the interrupt has returned.
-    pub(crate) fn enter_unless(&self, inside_deeper: impl FnOnce() -> bool) -> Option<Guard<'_, L, T>> {
-        match self.lock.try_enter() {
-            Entry::Got => {}
-            Entry::Mine => return None,
-            Entry::Busy if inside_deeper() => return None,
-            Entry::Busy => self.lock.enter(),
+    /// Enters. `None` where this context is inside already, or another one is and `may_wait` says not to wait for it; asked
+    /// before each wait, however often that is interrupted.
+    pub(crate) fn enter_while(&self, may_wait: impl Fn() -> bool) -> Option<Guard<'_, L, T>> {
+        loop {
+            match self.lock.try_enter() {
+                Entry::Got => return Some(Guard { owner: self }),
+                Entry::Busy if may_wait() => self.lock.wait(),
+                Entry::Busy | Entry::Mine => return None,
+            }
         }
-        Some(Guard { owner: self })
     }
 
     pub(crate) fn is_mine(&self) -> bool {
@@ -115,10 +110,8 @@ unsafe impl<C: Context> Lock for SpinLock<C> {
         }
     }
 
-    fn enter(&self) {
-        while self.try_enter() != Entry::Got {
-            Spin::relax();
-        }
+    fn wait(&self) {
+        Spin::relax();
     }
 
     fn is_mine(&self) -> bool {

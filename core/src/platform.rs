@@ -158,8 +158,16 @@ pub unsafe trait Lock: Send + Sync {
     /// Enters if nobody is inside.
     fn try_enter(&self) -> Entry;
 
-    /// Enters, waiting as long as another context is inside. Called only by a context that is not inside.
-    fn enter(&self);
+    /// Waits while another context is inside; may return early, and does so now and then (every few milliseconds), so that
+    /// whoever waits can ask again whether waiting is right. Called only by a context that is not inside.
+    fn wait(&self);
+
+    /// Enters, waiting as long as another context is inside.
+    fn enter(&self) {
+        while self.try_enter() != Entry::Got {
+            self.wait();
+        }
+    }
 
     /// Whether the calling context is inside.
     fn is_mine(&self) -> bool;

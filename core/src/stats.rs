@@ -16,7 +16,9 @@ pub use crate::ground::SourceStats;
 /// A snapshot of a heap. Bytes, unless a name says otherwise; large blocks count by their pages.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// In the callers' hands: blocks of classes by their class's size, large blocks by their pages.
+    /// In the callers' hands: blocks of classes by their class's size, large blocks by their pages. A block made for an
+    /// interrupt (see `rescued`) counts as a huge one until it reaches its mapping again; freed by its layout, it may be
+    /// cached before.
     pub live_bytes: usize,
     /// In core lists and on shelves.
     pub cached_bytes: usize,

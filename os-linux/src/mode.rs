@@ -1,0 +1,62 @@
+//! How the lists of this process work: by restartable sequences, or by claims. Decided once, by the first `prepare` that knows
+//! the configuration, and never changed: the two ways must not meet on one list. Called by `lists.rs` and `fork.rs`; calls
+//! `conf.rs`, `rseq.rs` and `thread_lists.rs`.
+
+use crate::{conf, rseq, thread_lists};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+const UNDECIDED: usize = 0;
+const CLAIMS: usize = 1;
+
+/// [`UNDECIDED`], [`CLAIMS`], or the offset of the rseq area from the thread pointer: a multiple of 32 that is not 0, as the
+/// thread pointer's own word lies at 0. One word, so that the fast path asks "which way" and "where" by one load.
+static WAY: AtomicUsize = AtomicUsize::new(UNDECIDED);
+
+/// The way in which the lists of this process work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Not at all so far: everything misses.
+    Undecided,
+    /// By claims.
+    Claims,
+    /// By restartable sequences on the area at this offset from the thread pointer.
+    Rseq(isize),
+}
+
+/// What was decided.
+#[inline(always)]
+pub fn mode() -> Mode {
+    // Acquire pairs with the Release in `decide`: the number of slots is seen with the claims.
+    match WAY.load(Ordering::Acquire) {
+        UNDECIDED => Mode::Undecided,
+        CLAIMS => Mode::Claims,
+        offset => Mode::Rseq(offset.cast_signed()),
+    }
+}
+
+/// Decides if nobody has, and takes the calling thread in where threads have to register.
+pub(crate) fn settle() -> Mode {
+    let settled = match mode() {
+        Mode::Undecided => decide(),
+        known => known,
+    };
+    if let Mode::Rseq(area) = settled {
+        rseq::take_thread_in(area);
+    }
+    settled
+}
+
+/// Several contexts may come here at once: one of them decides for all.
+#[cold]
+fn decide() -> Mode {
+    let Some(conf) = conf::get() else { return Mode::Undecided };
+    let area = match conf.rseq {
+        conf::Rseq::On => rseq::find_area(),
+        conf::Rseq::Off => None,
+    };
+    thread_lists::count_slots();
+    let way = area.map_or(CLAIMS, isize::cast_unsigned);
+    // Release pairs with the Acquire in `mode`; on failure nothing is read but the word, which `mode` loads again.
+    let _ = WAY.compare_exchange(UNDECIDED, way, Ordering::Release, Ordering::Relaxed);
+    mode()
+}
