@@ -26,6 +26,8 @@ pub(crate) struct Back<P: Platform> {
     pub(crate) frozen: AtomicUsize,
     pub(crate) queue: FreeQueue,
     pub(crate) rescues: AtomicUsize,
+    /// Of those for a class, the ones whose mapping is still there: live or cached.
+    pub(crate) rescued_out: [AtomicUsize; SizeClass::INDEXES],
     pub(crate) queued: AtomicUsize,
     pub(crate) large_taken: AtomicUsize,
     pub(crate) large_given: AtomicUsize,
@@ -49,6 +51,7 @@ impl<P: Platform> Back<P> {
             frozen: AtomicUsize::new(0),
             queue: FreeQueue::EMPTY,
             rescues: AtomicUsize::new(0),
+            rescued_out: [const { AtomicUsize::new(0) }; SizeClass::INDEXES],
             queued: AtomicUsize::new(0),
             large_taken: AtomicUsize::new(0),
             large_given: AtomicUsize::new(0),
@@ -58,7 +61,7 @@ impl<P: Platform> Back<P> {
     /// Enters the page heap; `None` where this context may not (`L2`, or it is inside already).
     pub(crate) fn pages(&self) -> Option<Guard<'_, P::Lock, PageHeap>> {
         let mut pages = self.pages.enter_while(|| !self.is_frozen())?;
-        self.rescued.take_all().for_each(|span| pages.admit_huge(span));
+        adopt(&self.rescued, &mut pages);
         Some(pages)
     }
 
@@ -78,7 +81,7 @@ impl<P: Platform> Back<P> {
 
     pub(crate) fn pages_mut(&mut self) -> (&mut PageHeap, &Ground<P>) {
         let pages = self.pages.get_mut();
-        self.rescued.take_all().for_each(|span| pages.admit_huge(span));
+        adopt(&self.rescued, pages);
         (pages, &self.ground)
     }
 
@@ -131,7 +134,11 @@ impl<P: Platform> Back<P> {
         };
         self.large_given.fetch_add(1, Relaxed);
         match span.kind.get() {
-            Kind::Huge | Kind::Rescued => pages.give_huge(&self.ground, span),
+            Kind::Rescued(Some(class)) => {
+                self.rescued_out[class.index()].fetch_sub(1, Relaxed);
+                pages.give_huge(&self.ground, span);
+            }
+            Kind::Huge | Kind::Rescued(None) => pages.give_huge(&self.ground, span),
             Kind::Large | Kind::Objects(_) => pages.give(&self.ground, span, span.run().pages),
             Kind::Unused => Self::stop(span.start(), FaultKind::DoubleFree),
         }
@@ -154,13 +161,23 @@ impl<P: Platform> Back<P> {
         Some(span.start())
     }
 
-    /// A block for an interrupt that came upon a lock of its own context.
+    /// A large block for who may not wait for a lock.
     #[cold]
     pub(crate) fn rescue(&self, bytes: usize, align: usize) -> Option<(NonNull<u8>, Contents)> {
-        let block = self.rescued.make(&self.ground, bytes, align);
-        // Relaxed: a figure.
-        self.rescues.fetch_add(usize::from(block.is_some()), Relaxed);
-        block
+        let block = self.rescued.make(&self.ground, bytes, align, None)?;
+        // Relaxed, here and below: a figure.
+        self.rescues.fetch_add(1, Relaxed);
+        Some(block)
+    }
+
+    /// A block as long and as aligned as an object of `class`, for the same.
+    #[cold]
+    pub(crate) fn rescue_object(&self, class: SizeClass) -> Option<(Block, Contents)> {
+        let (start, contents) = self.rescued.make(&self.ground, class.size(), PAGE_SIZE, Some(class))?;
+        self.rescues.fetch_add(1, Relaxed);
+        self.rescued_out[class.index()].fetch_add(1, Relaxed);
+        // SAFETY: a fresh block, at least as long and as aligned as one of the class, and nobody's.
+        Some((unsafe { Block::from_ptr(start) }, contents))
     }
 
     /// Leaves a block to the interrupted holder.
@@ -170,6 +187,13 @@ impl<P: Platform> Back<P> {
         // Relaxed: a figure.
         self.queued.fetch_add(1, Relaxed);
     }
+}
+
+/// Files what was made without the page heap's lock.
+fn adopt(rescued: &Rescued, pages: &mut PageHeap) {
+    rescued.take_all().for_each(|span| pages.admit_huge(span));
+    // SAFETY: the stack's nodes are initialised, in no other list, and ours.
+    rescued.take_tables().for_each(|node| unsafe { pages.meta.adopt(node) });
 }
 
 impl<P: Platform> Tables for Back<P> {

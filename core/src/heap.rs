@@ -219,11 +219,7 @@ impl<P: Platform> Heap<P> {
         let block = match got {
             Ok(block) => Some(block),
             Err(Shortage::Exhausted) => None,
-            Err(Shortage::Reentered) => {
-                let rescued = self.spans.back.rescue(class.size(), PAGE_SIZE);
-                // SAFETY: a fresh block, at least as long and as aligned as one of the class, and nobody's.
-                rescued.map(|(ptr, contents)| (unsafe { Block::from_ptr(ptr) }, contents))
-            }
+            Err(Shortage::Reentered) => self.spans.back.rescue_object(class),
         };
         self.after_slow_path();
         block
@@ -339,9 +335,10 @@ impl<P: Platform> Heap<P> {
     /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free. Others
     /// that need a lock meanwhile do not wait for it (`L2`).
     pub fn freeze(&self) {
-        self.cache.lists.freeze();
+        // First, so that a thief that holds the lists' lock does not wait for a lock that this context may be inside.
         // Relaxed: see `is_frozen`.
         self.spans.back.frozen.fetch_add(1, Relaxed);
+        self.cache.lists.freeze();
         while let Err(busy) = self.try_freeze() {
             let lock = self.lock(busy);
             lock.enter();

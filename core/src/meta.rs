@@ -27,9 +27,10 @@ pub(crate) struct Meta {
 // SAFETY: the pool owns the memory its pointers lead to.
 unsafe impl Send for Meta {}
 
-struct MapNode {
-    run: PageRun,
-    next: Option<NonNull<Self>>,
+/// A mapping of the pool in the list of all.
+pub(crate) struct MapNode {
+    pub(crate) run: PageRun,
+    pub(crate) next: Option<NonNull<Self>>,
 }
 
 impl Meta {
@@ -130,6 +131,18 @@ impl Meta {
         self.maps = Some(node);
         self.mapped.0 += pages.0;
         Some(mapped.start)
+    }
+
+    /// Takes over a mapping that begins with its own node.
+    ///
+    /// # Safety
+    /// The node is initialised, in no list, and the caller's.
+    pub(crate) unsafe fn adopt(&mut self, mut node: NonNull<MapNode>) {
+        // SAFETY: the caller's promise.
+        let node_ref = unsafe { node.as_mut() };
+        node_ref.next = self.maps;
+        self.mapped.0 += node_ref.run.pages.0;
+        self.maps = Some(node);
     }
 
     /// Gives every mapping of the pool back.

@@ -361,10 +361,12 @@ impl PageHeap {
         let pages = span.run().pages.0;
         self.huge.insert(&InList, span);
         self.counts.live += pages;
-        self.counts.huge += pages;
-        self.counts.huge_blocks += 1;
-        if span.kind.get() == Kind::Rescued {
+        if span.is_rescued() {
             self.mapped(pages);
+        }
+        if !span.serves_class() {
+            self.counts.huge += pages;
+            self.counts.huge_blocks += 1;
         }
     }
 
@@ -388,9 +390,11 @@ impl PageHeap {
         ground.map.set(span.start().addr().get(), Entry::NONE);
         self.huge.remove(&InList, span);
         self.counts.live -= run.pages.0;
-        self.counts.huge -= run.pages.0;
-        self.counts.huge_blocks -= 1;
-        if span.kind.get() == Kind::Rescued {
+        if !span.serves_class() {
+            self.counts.huge -= run.pages.0;
+            self.counts.huge_blocks -= 1;
+        }
+        if span.is_rescued() {
             self.counts.mapped -= run.pages.0;
             // SAFETY: a rescued block's mapping holds nothing but the block and this descriptor, which nobody names any more.
             let _ = unsafe { ground.source.unmap(run) };
@@ -426,7 +430,7 @@ impl PageHeap {
         // SAFETY: the run is a whole mapping of this source, and its owner is the caller, who resizes it.
         let moved = unsafe { ground.source.remap(old, pages, place) };
         let run = moved.map_or(old, |start| PageRun { start, pages });
-        let reserved = self.reserve(ground, run.part(Pages(0), Pages(1)));
+        let reserved = ground.map.finish_move(run.start.addr().get());
         debug_assert!(reserved, "`prepare_move` saw to it");
         ground.map.set(run.start.addr().get(), entry);
         span.set_run(run);

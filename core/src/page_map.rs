@@ -1,7 +1,7 @@
 //! The page map: from an address to the span it lies in.
 //!
-//! Read by every `free` that has only a pointer, with no lock; written by the page heap under its lock. A home chooses the
-//! type; [`RadixMap`] serves every home that maps pages where it likes.
+//! Read by every `free` that has only a pointer, with no lock; written by the page heap under its lock, and for rescued blocks
+//! without it. A home chooses the type; [`RadixMap`] serves every home that maps pages where it likes.
 //!
 //! Invariants: `M1` the page map names, for each page of a live class span and for the first page of every live large block, that
 //! span and its class, and nothing for any other page; `M2` what is freed has the layout it was allocated with; `M3` entries
@@ -57,12 +57,17 @@ pub unsafe trait PageMap: Sync {
     /// The entry of the page that `address` lies in. Any address may be asked for. Constant time.
     fn get(&self, address: usize) -> Entry;
 
-    /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. `false`: no memory for tables, or an address that the map cannot hold.
+    /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. With any lock or none: several contexts may be at it.
+    /// `false`: no memory for tables, or an address that the map cannot hold.
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool;
 
-    /// Makes sure that one later [`reserve`](Self::reserve) of a single page's leaf succeeds wherever the page lies: called before a
-    /// run is moved to an address that is not known yet.
+    /// Makes sure that the next [`finish_move`](Self::finish_move) succeeds: called before a run is moved to an address that is not
+    /// known yet. Only with the page heap's lock.
     fn prepare_move(&self, tables: &dyn Tables) -> bool;
+
+    /// Makes sure that [`set`](Self::set) works for the page at `start`, out of what `prepare_move` has laid by. Only with the page
+    /// heap's lock. `false`: an address that the map cannot hold.
+    fn finish_move(&self, start: usize) -> bool;
 
     /// Sets the entry of the page at `address`; `false` (and nothing done) where it is not reserved.
     fn set(&self, address: usize, entry: Entry) -> bool;
@@ -91,19 +96,26 @@ const fn leaf_index(address: usize) -> usize {
     (address >> PAGE_SHIFT) & ((1 << LEAF_BITS) - 1)
 }
 
-fn new_leaf(tables: &dyn Tables) -> Option<NonNull<Leaf>> {
-    Some(tables.table(size_of::<Leaf>())?.cast())
+/// The table at `place`, which is put there if there is none. Of two contexts that do so at once one wins; the loser's table is
+/// left to the heap, which gives it back when it is dropped.
+fn ensure<T>(place: &AtomicPtr<T>, table: impl FnOnce() -> Option<NonNull<T>>) -> Option<&T> {
+    if place.load(Ordering::Acquire).is_null() {
+        // Release pairs with the Acquire loads: a table's zeroes are seen before its address.
+        let _ = place.compare_exchange(null_mut(), table()?.as_ptr(), Ordering::Release, Ordering::Relaxed);
+    }
+    // Acquire pairs with the Release above, of this context or another.
+    // SAFETY: a table that was put there is zeroed, of the right size, and lives as long as the heap.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+fn new_table<T>(tables: &dyn Tables) -> Option<NonNull<T>> {
+    Some(tables.table(size_of::<T>())?.cast())
 }
 
 impl RadixMap {
-    fn take_spare(&self) -> Option<NonNull<Leaf>> {
-        // Relaxed: as for the store in `prepare_move`.
-        NonNull::new(self.spare.swap(null_mut(), Ordering::Relaxed))
-    }
-
     #[inline(always)]
     fn leaf(&self, address: usize) -> Option<&Leaf> {
-        // Acquire pairs with the Release in `reserve`: a table's zeroes are seen before its address.
+        // Acquire pairs with the Release in `ensure`: a table's zeroes are seen before its address.
         // SAFETY: a published root is a zeroed table of the right size that lives as long as the heap.
         let root = unsafe { self.root.load(Ordering::Acquire).as_ref()? };
         // SAFETY: the same for a leaf.
@@ -127,27 +139,20 @@ unsafe impl PageMap for RadixMap {
 
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
         let Some(end) = start.checked_add(pages.bytes()).filter(|end| fits(*end) && pages.0 > 0) else { return false };
-        if self.root.load(Ordering::Acquire).is_null() {
-            let Some(root) = tables.table(size_of::<Root>()) else { return false };
-            // Release pairs with the Acquire in `leaf`. Only the holder of the page heap's lock reserves.
-            self.root.store(root.cast().as_ptr(), Ordering::Release);
-        }
-        // SAFETY: published above or earlier, and never taken back.
-        let Some(root) = (unsafe { self.root.load(Ordering::Acquire).as_ref() }) else { return false };
-        (root_index(start)..=root_index(end - 1)).all(|index| {
-            if root[index].load(Ordering::Acquire).is_null() {
-                let Some(leaf) = self.take_spare().or_else(|| new_leaf(tables)) else { return false };
-                root[index].store(leaf.as_ptr(), Ordering::Release);
-            }
-            true
-        })
+        let Some(root) = ensure(&self.root, || new_table(tables)) else { return false };
+        let mut leaves = root_index(start)..=root_index(end - 1);
+        leaves.all(|index| ensure(&root[index], || new_table(tables)).is_some())
     }
 
     fn prepare_move(&self, tables: &dyn Tables) -> bool {
-        let Some(leaf) = self.take_spare().or_else(|| new_leaf(tables)) else { return false };
+        ensure(&self.root, || new_table(tables)).and_then(|_| ensure(&self.spare, || new_table(tables))).is_some()
+    }
+
+    fn finish_move(&self, start: usize) -> bool {
         // Relaxed: only the holder of the page heap's lock uses the spare leaf.
-        self.spare.store(leaf.as_ptr(), Ordering::Relaxed);
-        true
+        let spare = || NonNull::new(self.spare.swap(null_mut(), Ordering::Relaxed));
+        let root = ensure(&self.root, || None);
+        root.and_then(|root| root.get(root_index(start))).and_then(|place| ensure(place, spare)).is_some()
     }
 
     fn set(&self, address: usize, entry: Entry) -> bool {
@@ -219,9 +224,10 @@ mod tests {
             }
         }
         let map = RadixMap::NEW;
-        assert!(map.reserve(0x1000, Pages(1), &Leaky) && map.prepare_move(&Leaky));
-        assert!(!map.prepare_move(&Never) || map.reserve(0x40_0000_0000, Pages(1), &Never));
-        assert!(map.set(0x40_0000_0000, Entry::new(span(Kind::Huge))));
-        assert!(!map.reserve(0x50_0000_0000, Pages(1), &Never));
+        assert!(map.reserve(0x1000, Pages(1), &Leaky) && !map.prepare_move(&Never) && map.prepare_move(&Leaky));
+        assert!(map.finish_move(0x2000) && map.prepare_move(&Never), "a leaf that is there needs none");
+        assert!(!map.reserve(0x40_0000_0000, Pages(1), &Never), "what is laid by is for the move");
+        assert!(map.finish_move(0x40_0000_0000) && map.set(0x40_0000_0000, Entry::new(span(Kind::Huge))));
+        assert!(!map.prepare_move(&Never) && !map.finish_move(0x50_0000_0000));
     }
 }

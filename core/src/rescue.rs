@@ -1,35 +1,65 @@
 //! Rescue: a block for an interrupt that came upon a lock its own context is inside.
 //!
 //! Such a request may touch nothing that the lock guards. It gets a mapping of its own whose first page holds the descriptor;
-//! the page map is set without the lock (its entries are atomic; where no leaf is reserved the request is refused), and the
-//! block waits on a push and take-all stack until the next holder of the page heap's lock adopts it.
-//! Invariant: `R1` a rescued span is on the stack or in the page heap's list of huge blocks.
+//! the page map is set without the lock (its entries and leaves are atomic; a leaf that is missing gets a mapping of its own,
+//! too), and both wait on push and take-all stacks until the next holder of the page heap's lock adopts them.
+//! Invariants: `R1` a rescued span is on the stack or in the page heap's list of huge blocks; `R2` a table made here is on the
+//! stack or in the pool's list of mappings.
 
 use crate::chain::fits;
-use crate::ground::Ground;
+use crate::ground::{Counted, Ground};
 use crate::list::{Linked, Links};
+use crate::meta::MapNode;
 use crate::page_map::{Entry, PageMap};
-use crate::platform::{Contents, Platform};
+use crate::platform::{Contents, PageSource, Platform, Tables};
+use crate::size_class::SizeClass;
 use crate::span::{InList, Kind, Span, SpanRef};
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use crate::units::{PAGE_SIZE, PageRun, Pages};
 use core::ptr::{NonNull, null_mut};
 
-/// The stack of blocks that wait for adoption.
+/// The stacks of blocks and tables that wait for adoption.
 #[derive(Debug)]
 pub(crate) struct Rescued {
     newest: AtomicPtr<Span>,
+    tables: AtomicPtr<MapNode>,
+}
+
+/// Makes tables out of mappings of their own, for who is not inside the page heap.
+struct StrayTables<'a, S> {
+    rescued: &'a Rescued,
+    source: &'a Counted<S>,
+}
+
+impl<S: PageSource> Tables for StrayTables<'_, S> {
+    fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+        // A page in front holds the node, so that the table is aligned to a page.
+        let pages = Pages(Pages::holding(bytes)?.0 + 1);
+        let mapped = self.source.map(pages, PAGE_SIZE)?;
+        let run = PageRun { start: mapped.start, pages };
+        let table = run.part(Pages(1), Pages(1)).start;
+        if mapped.contents == Contents::Unknown {
+            // SAFETY: the run was just mapped, writable and ours.
+            unsafe { table.write_bytes(0, Pages(pages.0 - 1).bytes()) };
+        }
+        let node = run.start.cast::<MapNode>();
+        // SAFETY: the first page of the run is longer than a node, aligned, and ours.
+        unsafe { node.write(MapNode { run, next: None }) };
+        self.rescued.push_table(node);
+        Some(table)
+    }
 }
 
 impl Rescued {
-    pub(crate) const EMPTY: Self = Self { newest: AtomicPtr::new(null_mut()) };
+    pub(crate) const EMPTY: Self = Self { newest: AtomicPtr::new(null_mut()), tables: AtomicPtr::new(null_mut()) };
 
-    /// A block of `bytes` at a multiple of `align`, outside everything a lock guards.
+    /// A block of `bytes` at a multiple of `align`, for a request of `class`, outside everything a lock guards.
     pub(crate) fn make<P: Platform>(
         &self,
         ground: &Ground<P>,
         bytes: usize,
         align: usize,
+        class: Option<SizeClass>,
     ) -> Option<(NonNull<u8>, Contents)> {
         let lead = Pages(align.div_ceil(PAGE_SIZE).max(1));
         let pages = Pages(Pages::holding(bytes.max(1))?.0.checked_add(lead.0)?);
@@ -42,8 +72,12 @@ impl Rescued {
             span.write(Span::unused());
             SpanRef::new(span)
         };
-        span.describe(Kind::Rescued, run, start);
-        if !fits(run.end()) || !ground.map.set(start.addr().get(), Entry::new(span)) {
+        span.describe(Kind::Rescued(class), run, start);
+        let tables = StrayTables { rescued: self, source: &ground.source };
+        let named = fits(run.end())
+            && ground.map.reserve(start.addr().get(), Pages(1), &tables)
+            && ground.map.set(start.addr().get(), Entry::new(span));
+        if !named {
             // SAFETY: just mapped, and nobody has it. A refusal leaves the run to the source.
             let _ = unsafe { ground.source.unmap(run) };
             return None;
@@ -79,6 +113,34 @@ impl Rescued {
             let span = next?;
             next = InList.links(span).next;
             Some(span)
+        })
+    }
+
+    fn push_table(&self, mut node: NonNull<MapNode>) {
+        let mut newest = self.tables.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the node is this context's until the exchange.
+            unsafe { node.as_mut().next = NonNull::new(newest) };
+            // Release pairs with the Acquire in `take_tables`: the node is seen with its address.
+            match self.tables.compare_exchange_weak(newest, node.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Takes every table that waits; the caller adopts each, once, before it asks for the next.
+    pub(crate) fn take_tables(&self) -> impl Iterator<Item = NonNull<MapNode>> + use<> {
+        let mut next = match self.tables.load(Ordering::Relaxed).is_null() {
+            true => None,
+            // Acquire pairs with the Release in `push_table`.
+            false => NonNull::new(self.tables.swap(null_mut(), Ordering::Acquire)),
+        };
+        core::iter::from_fn(move || {
+            let node = next?;
+            // SAFETY: the swap made this context the owner of every node from the newest on.
+            next = unsafe { node.as_ref().next };
+            Some(node)
         })
     }
 }

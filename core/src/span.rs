@@ -42,8 +42,9 @@ pub(crate) enum Kind {
     /// One block with a mapping of its own.
     Huge,
     /// One block with a mapping of its own, whose first page holds this very descriptor: made by an interrupt that came upon
-    /// the page heap's lock, outside the pool.
-    Rescued,
+    /// the page heap's lock, outside the pool. With a class where the request was for one: then it is as long as one of its
+    /// objects, may be cached as one, and counts as one.
+    Rescued(Option<SizeClass>),
 }
 
 /// The descriptor. Its alignment leaves room for a class index in a pointer to it.
@@ -165,7 +166,12 @@ impl Span {
 
     /// Whether the span is a block made for an interrupt.
     pub(crate) fn is_rescued(&self) -> bool {
-        self.kind.get() == Kind::Rescued
+        matches!(self.kind.get(), Kind::Rescued(_))
+    }
+
+    /// Whether the span is a block made for an interrupt that asked for a class.
+    pub(crate) fn serves_class(&self) -> bool {
+        matches!(self.kind.get(), Kind::Rescued(Some(_)))
     }
 
     /// Objects that are out.

@@ -16,9 +16,7 @@ pub use crate::ground::SourceStats;
 /// A snapshot of a heap. Bytes, unless a name says otherwise; large blocks count by their pages.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// In the callers' hands: blocks of classes by their class's size, large blocks by their pages. A block made for an
-    /// interrupt (see `rescued`) counts as a huge one until it reaches its mapping again; freed by its layout, it may be
-    /// cached before.
+    /// In the callers' hands: blocks of classes by their class's size, large blocks by their pages.
     pub live_bytes: usize,
     /// In core lists and on shelves.
     pub cached_bytes: usize,
@@ -182,6 +180,7 @@ impl<P: Platform> Heap<P> {
         let lists = &self.cache.lists;
         let in_lists: usize = (0..lists.cores()).filter_map(|core| Some(lists.slab(core)?.blocks(class))).sum();
         let cached = in_lists + central.shelf.blocks();
+        let rescued = &self.spans.back.rescued_out[class.index()];
         let figure = |counter: &AtomicUsize| counter.load(Relaxed);
         ClassStats {
             pops: cache.pops.get(),
@@ -194,7 +193,7 @@ impl<P: Platform> Heap<P> {
             spans_made: figure(&central.counts.spans_made),
             spans_returned: figure(&central.counts.spans_returned),
             // The two figures are from two moments: a difference below zero is none.
-            live: figure(&central.counts.out).saturating_sub(cached),
+            live: (figure(&central.counts.out) + figure(rescued)).saturating_sub(cached),
             cached,
         }
     }

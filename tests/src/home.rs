@@ -12,8 +12,8 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use freestone_core::{
-    ClaimLists, Context, CoreId, Entry, Fault, Heap, Lock, Mapped, PageRun, PageSource, Pages, Place, Platform, Purged, RadixMap,
-    Refused, Seal, SpinLock, Unsealed,
+    ClaimLists, Context, CoreId, Entry, Fault, Heap, Lock, Mapped, PageRun, PageSource, Pages, Place, Platform, Purged,
+    RadixMap, Refused, Seal, SpinLock, Unsealed,
 };
 use std::boxed::Box;
 

@@ -32,7 +32,8 @@ impl Case {
     /// The command that runs one seed again.
     fn command(self, seed: u64, steps: u64) -> String {
         let Self { binary, test } = self;
-        format!("FREESTONE_SEED={seed:#x} FREESTONE_STEPS={steps} cargo test -p freestone-tests --test {binary} -- --exact {test}")
+        let set = format!("FREESTONE_SEED={seed:#x} FREESTONE_STEPS={steps}");
+        format!("{set} cargo test -p freestone-tests --test {binary} -- --exact {test}")
     }
 }
 

@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn scripts_reach_every_kind_of_step() {
-        for (sizes, least, most) in [(Sizes::Small, 0, 1 << 11), (Sizes::All, 0, 1 << 22), (Sizes::Large, 1 << 16, 1 << 23)] {
+        let ranges = [(Sizes::Small, 0, 1 << 11), (Sizes::All, 0, 1 << 22), (Sizes::Large, 1 << 16, 1 << 23)];
+        for (sizes, least, most) in ranges {
             let steps = || (0..20_000).map(|n| Script { seed: 1, sizes }.step(n));
             assert!(steps().all(|s| (least..=most).contains(&s.request.layout.size())));
             for action in [Action::Trim, Action::Verify, Action::Clear(Path::Address), Action::Change(Path::Checked)] {

@@ -86,9 +86,7 @@ impl<P: Platform> Subject for Heap<P> {
         unsafe {
             match path {
                 Path::Layout => Heap::reallocate(self, ptr, old, new_size),
-                Path::Address | Path::Checked => {
-                    self.resize(ptr, Layout::from_size_align(new_size, old.align()).ok()?)
-                }
+                Path::Address | Path::Checked => self.resize(ptr, Layout::from_size_align(new_size, old.align()).ok()?),
             }
         }
     }

@@ -3,9 +3,9 @@
 //! The oracle is the owner's stamp that fills each block: a block with two owners, or one that was not whole when it was
 //! handed over, reads wrong when it is freed, by whichever thread.
 
-use freestone_core::{AddressSeal, Heap, Platform, Seal, Unsealed};
+use freestone_core::{AddressSeal, Heap, Platform, Seal, Side, Unsealed};
 use freestone_linux::{LinuxHeap, MmapPages};
-use freestone_tests::home::{Core, Source, SharedHeap, TestHeap};
+use freestone_tests::home::{Core, SharedHeap, Source, TestHeap};
 use freestone_tests::piece::Piece;
 use freestone_tests::replay::{Replay, Supply};
 use freestone_tests::run::Case;
@@ -146,4 +146,32 @@ fn heaps_come_and_go_on_living_threads() {
     stays.check().unwrap();
     drop(stays);
     source.expect_all_back();
+}
+
+/// While one thread forks, it holds every lock; what others ask for meanwhile is served, also in memory that is new to the
+/// heap, and what they free comes back.
+#[test]
+fn others_are_served_while_one_forks() {
+    for warm in [0, 1, 1000] {
+        let source = Source::new();
+        let mut heap: SharedHeap = source.shared_heap();
+        drop((0..warm).map(|n| Piece::new(&heap, 1 << (n % 20), 8, n as u64)).collect::<Vec<_>>());
+        heap.freeze();
+        thread::scope(|scope| {
+            let heap = &heap;
+            let other = scope.spawn(move || {
+                let sizes = [100, 5000, 50_000, 300_000, 5 << 20, 64 << 20].into_iter().cycle();
+                sizes.take(200).for_each(|size| Piece::new(heap, size, 8, size as u64).free(Path::Layout).unwrap());
+                // More than a leaf of the page map covers.
+                drop((0..20).map(|n| Piece::new(heap, 64 << 20, 8, n)).collect::<Vec<_>>());
+            });
+            other.join().unwrap();
+        });
+        // SAFETY: this thread called `freeze`, once.
+        unsafe { heap.thaw(Side::Parent) };
+        heap.check().unwrap();
+        assert_eq!(heap.stats().live_bytes, 0);
+        drop(heap);
+        source.expect_all_back();
+    }
 }

@@ -19,8 +19,8 @@ fn main() {
     let words: usize = counts.values().sum();
     println!("{words} words, {} of them distinct", counts.len());
     drop(counts);
-    // The heap is a value like any other: it can be asked what it holds, checked, and trimmed.
-    print!("{}", freestone_examples::Report(&Freestone::heap().stats()));
+    // The heap can be asked what it holds and what it did, and be trimmed.
+    print!("heap report of this program\n{}", Freestone::heap().stats());
 }
 
 /// How often each word was sent.
