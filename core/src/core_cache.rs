@@ -1,7 +1,7 @@
 //! CoreCache: the front end. Steers the per-core lists: what they may hold, when they are filled, emptied and stolen.
 //!
 //! A hit is the backend's business alone ([`CoreLists`]). This file is what happens at a miss. Capacity follows need: a list
-//! whose misses come in turn from above (full) and below (empty) is too short and grows by a batch; one that misses on one
+//! whose misses come in turn from above (full) and below (empty) is too short and doubles; one that misses on one
 //! side only passes blocks through, and caching more would not help. All lists of a core share one budget in bytes. When it
 //! is spent, a clock hand takes room from lists that have not missed for a round, and a look at one other core now and then
 //! empties the lists of a core that has stood still.
@@ -136,15 +136,16 @@ impl<L: CoreLists> CoreCache<L> {
         slot.limit.load(Relaxed).into()
     }
 
-    /// Lets the list of `class` hold a batch more, if the budget has room or can get it.
+    /// Lets the list of `class` hold twice as many, at least a batch more, if the budget has room or can get it; else a batch.
     fn grow(&self, slab: &Slab<L::Class>, class: L::Class, back: &impl Backend<Class = L::Class>) {
-        let slot = slab.slot(class);
-        let (limit, step) = (slot.limit.load(Relaxed), class.batch());
-        if usize::from(limit) + step > MOST_BLOCKS || !self.allot(slab, class, step * class.size(), back) {
-            return;
-        }
+        let (slot, batch) = (slab.slot(class), class.batch());
+        let limit = usize::from(slot.limit.load(Relaxed));
+        let got = [limit.max(batch), batch]
+            .into_iter()
+            .find(|step| limit + step <= MOST_BLOCKS && self.allot(slab, class, step * class.size(), back));
+        let Some(step) = got else { return };
         // Another thread of this core may have been here in between: then the room goes back (F1).
-        if slot.limit.compare_exchange(limit, limit + step as u16, Relaxed, Relaxed).is_err() {
+        if slot.limit.compare_exchange(limit as u16, (limit + step) as u16, Relaxed, Relaxed).is_err() {
             slab.allotted.fetch_sub(step * class.size(), Relaxed);
         }
     }

@@ -37,8 +37,9 @@
 //! block that is cached holds a link and, where the home wants it, a seal against double frees.
 //!
 //! **Locks** are taken downward only: a central list, then the page heap. The core cache takes none. A context waits for a lock
-//! only while it is inside no deeper one (`L1`, [`lock`](SpinLock)), so that a signal handler may allocate whatever it
-//! interrupted: it hits, or waits where that is safe, or is served from a mapping of its own, and its frees are queued.
+//! only while it is inside no deeper one, and never for one that forks (`L1`, `L2` in `lock.rs`), so that a signal handler may
+//! allocate whatever it interrupted: it hits, or waits where that is safe, or is served from a mapping of its own, and its frees
+//! are queued.
 //!
 //! **Bounded.** Caches are bounded by bytes a core, not by threads, and a dead thread leaves nothing behind. Dirty free pages
 //! are bounded at every moment by a cap that is enforced when pages come back: no thread, no timer.
@@ -67,60 +68,65 @@
 #[cfg(any(loom, test))]
 extern crate std;
 
+// In reading order; loom, whose atomics cannot be made in constants, gets the lock-free parts only.
+pub mod units;
 #[cfg(not(loom))]
-mod back;
+pub mod platform;
 #[cfg(not(loom))]
-mod bins;
+pub mod fault;
 #[cfg(not(loom))]
-mod central;
+pub mod size_class;
+#[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
+mod core_cache;
+#[cfg(not(loom))]
+pub mod slab;
 pub mod chain;
 #[cfg(not(loom))]
-mod check;
-#[cfg(not(loom))]
-mod chunk;
+pub mod seal;
 pub mod claim;
 #[cfg(not(loom))]
 mod claim_lists;
 #[cfg(not(loom))]
-mod core_cache;
+mod central;
+mod shelf;
 #[cfg(not(loom))]
-pub mod fault;
+mod span;
 #[cfg(not(loom))]
-mod global;
-#[cfg(not(loom))]
-mod ground;
-#[cfg(not(loom))]
-mod heap;
-#[cfg(not(loom))]
-mod list;
-#[cfg(not(loom))]
-mod lock;
-#[cfg(not(loom))]
-mod meta;
-#[cfg(not(loom))]
-mod page_bits;
-#[cfg(not(loom))]
-mod page_heap;
+mod back;
 #[cfg(not(loom))]
 pub mod page_map;
-#[cfg(not(loom))]
-pub mod platform;
 mod queue;
 #[cfg(not(loom))]
 mod rescue;
 #[cfg(not(loom))]
-pub mod seal;
-mod shelf;
+mod page_heap;
 #[cfg(not(loom))]
-pub mod size_class;
+mod huge;
 #[cfg(not(loom))]
-pub mod slab;
+mod keep;
 #[cfg(not(loom))]
-mod span;
+mod chunk;
+#[cfg(not(loom))]
+mod page_bits;
+#[cfg(not(loom))]
+mod bins;
+#[cfg(not(loom))]
+mod list;
+#[cfg(not(loom))]
+mod ground;
+#[cfg(not(loom))]
+mod meta;
+#[cfg(not(loom))]
+mod lock;
+pub mod sync;
+#[cfg(not(loom))]
+mod global;
 #[cfg(not(loom))]
 mod stats;
-pub mod sync;
-pub mod units;
+#[cfg(not(loom))]
+mod check;
 
 #[cfg(not(loom))]
 mod exports {

@@ -5,10 +5,8 @@
 //! chunk the shortest run that fits is taken, lowest address first, which is also where pages are warm. A block of more than
 //! [`LARGEST_RUN`] gets a mapping of its own, grown and moved by the source.
 //!
-//! **Giving back without a thread or a timer.** Free pages stay resident ("dirty") only up to a cap, which is enforced whenever
-//! pages come back: an eighth of what is live, at least 4 MiB, plus a boost. The boost grows when pages are wanted again that
-//! were just given back (a purge that saved nothing), and a clock, where the home has one, halves it every second. Chunks
-//! that have become empty are given back whole.
+//! Free pages stay resident ("dirty") only up to the cap of [`keep`](crate::keep), which is enforced whenever pages come back. Chunks
+//! that have become empty are given back whole. Huge blocks are in `huge.rs`, the other half of this type.
 //!
 //! Invariants: `P1` `dirty` is the number of dirty free pages in chunks plus the pages of idle huge mappings; `P2` a chunk
 //! is in the dirty list exactly while it has dirty free pages; `P3` a chunk is in a bin exactly while it has a free page; `P4`
@@ -19,10 +17,11 @@ use crate::bins::Bins;
 use crate::chain::fits;
 use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
 use crate::ground::{Counted, Ground};
+use crate::keep::Keep;
 use crate::list::{Fifo, List};
 use crate::meta::Meta;
 use crate::page_map::{Entry, PageMap};
-use crate::platform::{Contents, Mapped, PageSource, Place, Platform, Purged, Tables};
+use crate::platform::{Contents, Mapped, PageSource, Platform, Purged, Tables};
 use crate::size_class::SizeClass;
 use crate::span::{InList, Kind, SpanRef};
 use crate::sync::RefCell;
@@ -46,7 +45,7 @@ pub(crate) struct PageHeap {
     /// Mappings of freed huge blocks, kept under the cap.
     pub(crate) idle: Fifo<SpanRef>,
     pub(crate) counts: Counts,
-    keep: Keep,
+    pub(crate) keep: Keep,
 }
 
 /// What the page heap holds, in pages (or blocks, or chunks).
@@ -64,43 +63,6 @@ pub(crate) struct Counts {
     pub(crate) large: usize,
     pub(crate) huge_blocks: usize,
     pub(crate) huge: usize,
-}
-
-/// How many dirty pages may stay.
-#[derive(Debug)]
-struct Keep {
-    boost: usize,
-    /// Pages given back that nobody has wanted again yet.
-    regrettable: usize,
-    last_ms: u64,
-}
-
-impl Keep {
-    const LEAST: usize = 4 << 20 >> 12;
-    const MOST_BOOST: usize = 32 << 20 >> 12;
-
-    fn cap(&self, live: usize) -> usize {
-        Self::LEAST.max(live / 8) + self.boost
-    }
-
-    /// Pages were taken that are not resident: where they had just been given back, that was a mistake.
-    fn wanted(&mut self, pages: usize) {
-        let regretted = pages.min(self.regrettable);
-        self.regrettable -= regretted;
-        self.boost = (self.boost + regretted).min(Self::MOST_BOOST);
-    }
-
-    fn gave_back(&mut self, pages: usize) {
-        self.regrettable = (self.regrettable + pages).min(2 * Self::MOST_BOOST);
-    }
-
-    fn tick(&mut self, now_ms: Option<u64>) {
-        let Some(now) = now_ms else { return };
-        let seconds = (now.saturating_sub(self.last_ms) / 1000).min(63);
-        if seconds > 0 {
-            (self.boost, self.regrettable, self.last_ms) = (self.boost >> seconds, self.regrettable >> seconds, now);
-        }
-    }
 }
 
 /// Tables for the page map, out of the pool, for whoever is inside the page heap.
@@ -149,7 +111,7 @@ impl PageHeap {
                 huge_blocks: 0,
                 huge: 0,
             },
-            keep: Keep { boost: 0, regrettable: 0, last_ms: 0 },
+            keep: Keep::NEW,
         }
     }
 
@@ -253,7 +215,7 @@ impl PageHeap {
     const LARGE_HEAP: usize = 32 * CHUNK_PAGES;
 
     /// Maps a run whose pages the page map and the links can name (`C2`).
-    fn map<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<Mapped> {
+    pub(crate) fn map<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<Mapped> {
         let mapped = ground.source.map(pages, align).or_else(|| {
             self.release_idle(ground);
             ground.source.map(pages, align)
@@ -268,9 +230,13 @@ impl PageHeap {
         None
     }
 
+    /// Tables for the page map.
+    pub(crate) fn tables<'a, S: PageSource>(&'a mut self, source: &'a Counted<S>) -> impl Tables + use<'a, S> {
+        PoolTables { meta: RefCell::new(&mut self.meta), source }
+    }
+
     fn reserve<P: Platform>(&mut self, ground: &Ground<P>, run: PageRun) -> bool {
-        let tables = PoolTables { meta: RefCell::new(&mut self.meta), source: &ground.source };
-        ground.map.reserve(run.start.addr().get(), run.pages, &tables)
+        ground.map.reserve(run.start.addr().get(), run.pages, &self.tables(&ground.source))
     }
 
     fn take_pages(&mut self, chunk: ChunkRef, first: usize, pages: Pages) -> Contents {
@@ -304,7 +270,7 @@ impl PageHeap {
         self.counts.empty += usize::from(chunk.is_empty());
     }
 
-    fn mapped(&mut self, pages: usize) {
+    pub(crate) fn mapped(&mut self, pages: usize) {
         self.counts.mapped += pages;
         self.counts.peak = self.counts.peak.max(self.counts.mapped);
     }
@@ -330,119 +296,8 @@ impl PageHeap {
         Ok(())
     }
 
-    /// A huge block: an idle mapping that is at most a quarter too long, or a new one.
-    pub(crate) fn take_huge<P: Platform>(
-        &mut self,
-        ground: &Ground<P>,
-        pages: Pages,
-        align: usize,
-    ) -> Option<(SpanRef, Contents)> {
-        let fitting = |span: &SpanRef| {
-            let run = span.run();
-            let length = run.pages.0;
-            length >= pages.0 && length <= pages.0 + pages.0 / 4 && run.start.addr().get().is_multiple_of(align)
-        };
-        let idle = self.idle.iter(&InList).filter(fitting).min_by_key(|span| span.run().pages);
-        let (span, contents) = match idle {
-            Some(span) => {
-                self.forget_idle(span);
-                (span, Contents::Unknown)
-            }
-            None => self.map_huge(ground, pages, align)?,
-        };
-        let is_set = ground.map.set(span.start().addr().get(), Entry::new(span));
-        debug_assert!(is_set, "reserved when it was mapped");
-        self.admit_huge(span);
-        Some((span, contents))
-    }
-
-    /// Counts a huge (or rescued) block that is in use.
-    pub(crate) fn admit_huge(&mut self, span: SpanRef) {
-        let pages = span.run().pages.0;
-        self.huge.insert(&InList, span);
-        self.counts.live += pages;
-        if span.is_rescued() {
-            self.mapped(pages);
-        }
-        if !span.serves_class() {
-            self.counts.huge += pages;
-            self.counts.huge_blocks += 1;
-        }
-    }
-
-    fn map_huge<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<(SpanRef, Contents)> {
-        let span = self.meta.span(&ground.source)?;
-        let Some(mapped) = self.map(ground, pages, align.max(PAGE_SIZE)) else {
-            self.meta.free_span(span);
-            return None;
-        };
-        let run = PageRun { start: mapped.start, pages };
-        span.describe(Kind::Huge, run, run.start);
-        span.chunk.set(None);
-        self.mapped(pages.0);
-        self.keep.wanted(pages.0);
-        Some((span, mapped.contents))
-    }
-
-    /// Takes a huge or rescued block back.
-    pub(crate) fn give_huge<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) {
-        let run = span.run();
-        ground.map.set(span.start().addr().get(), Entry::NONE);
-        self.huge.remove(&InList, span);
-        self.counts.live -= run.pages.0;
-        if !span.serves_class() {
-            self.counts.huge -= run.pages.0;
-            self.counts.huge_blocks -= 1;
-        }
-        if span.is_rescued() {
-            self.counts.mapped -= run.pages.0;
-            // SAFETY: a rescued block's mapping holds nothing but the block and this descriptor, which nobody names any more.
-            let _ = unsafe { ground.source.unmap(run) };
-            return;
-        }
-        self.idle.insert(&InList, span);
-        self.counts.idle += 1;
-        self.counts.dirty += run.pages.0;
-        if run.pages.0 > self.keep.cap(self.counts.live) || self.counts.idle > Self::MOST_IDLE {
-            let leaving = if self.counts.idle > Self::MOST_IDLE { self.idle.oldest().unwrap_or(span) } else { span };
-            self.unmap_idle(ground, leaving);
-        }
-        self.give_back_over_cap(ground);
-    }
-
-    /// Idle huge mappings at most: each search looks at all of them.
-    const MOST_IDLE: usize = 16;
-
-    /// Makes a huge block `pages` long through the source, moved if it must and may be; contents are kept.
-    pub(crate) fn remap_huge<P: Platform>(
-        &mut self,
-        ground: &Ground<P>,
-        span: SpanRef,
-        pages: Pages,
-        place: Place,
-    ) -> Result<(), ()> {
-        let tables = PoolTables { meta: RefCell::new(&mut self.meta), source: &ground.source };
-        if span.kind.get() != Kind::Huge || !ground.map.prepare_move(&tables) {
-            return Err(());
-        }
-        let (old, entry) = (span.run(), Entry::new(span));
-        ground.map.set(old.start.addr().get(), Entry::NONE);
-        // SAFETY: the run is a whole mapping of this source, and its owner is the caller, who resizes it.
-        let moved = unsafe { ground.source.remap(old, pages, place) };
-        let run = moved.map_or(old, |start| PageRun { start, pages });
-        let reserved = ground.map.finish_move(run.start.addr().get());
-        debug_assert!(reserved, "`prepare_move` saw to it");
-        ground.map.set(run.start.addr().get(), entry);
-        span.set_run(run);
-        let grown = |count: usize| count + run.pages.0 - old.pages.0;
-        (self.counts.live, self.counts.huge) = (grown(self.counts.live), grown(self.counts.huge));
-        self.counts.mapped -= old.pages.0;
-        self.mapped(run.pages.0);
-        moved.map(|_| ()).ok_or(())
-    }
-
     /// Gives memory back until the dirty pages are under the cap.
-    fn give_back_over_cap<P: Platform>(&mut self, ground: &Ground<P>) {
+    pub(crate) fn give_back_over_cap<P: Platform>(&mut self, ground: &Ground<P>) {
         if self.counts.dirty > Keep::LEAST {
             self.keep.tick(P::now_ms());
         }
@@ -507,26 +362,6 @@ impl PageHeap {
         true
     }
 
-    fn forget_idle(&mut self, span: SpanRef) {
-        self.idle.remove(&InList, span);
-        self.counts.idle -= 1;
-        self.counts.dirty -= span.run().pages.0;
-    }
-
-    /// Returns the pages given back: none where the source refuses, which keeps the mapping idle.
-    fn unmap_idle<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) -> usize {
-        let run = span.run();
-        // SAFETY: an idle mapping is nobody's.
-        if unsafe { ground.source.unmap(run) }.is_err() {
-            return 0;
-        }
-        self.forget_idle(span);
-        self.meta.free_span(span);
-        self.counts.mapped -= run.pages.0;
-        self.keep.gave_back(run.pages.0);
-        run.pages.0
-    }
-
     /// Unmaps what is idle: huge mappings and empty chunks. For the moment when the source has no more.
     fn release_idle<P: Platform>(&mut self, ground: &Ground<P>) {
         while let Some(span) = self.idle.oldest() {
@@ -549,7 +384,7 @@ impl PageHeap {
         while let Some(chunk) = self.with_dirty.oldest() {
             self.purge_chunk(ground, chunk);
         }
-        self.keep.boost = 0;
+        self.keep.reset();
         (before.0 - self.counts.mapped).max(before.1 - self.counts.dirty)
     }
 

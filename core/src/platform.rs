@@ -308,6 +308,7 @@ pub struct Taken {
 pub enum Shortage {
     /// The source has no more memory.
     Exhausted,
-    /// This context is inside a lock that the request needs: it is an interrupt.
+    /// This context may not wait for a lock that the request needs: it is an interrupt that came upon its own context inside
+    /// one, or another context is about to fork.
     Reentered,
 }

@@ -1,6 +1,7 @@
-//! Rescue: a block for an interrupt that came upon a lock its own context is inside.
+//! Rescue: a block for a context that may not wait for the lock it needs (`L1`, `L2`): an interrupt whose own context is inside, or
+//! anybody while another context forks.
 //!
-//! Such a request may touch nothing that the lock guards. It gets a mapping of its own whose first page holds the descriptor;
+//! Such a request may touch nothing that a lock guards. It gets a mapping of its own whose first page holds the descriptor;
 //! the page map is set without the lock (its entries and leaves are atomic; a leaf that is missing gets a mapping of its own,
 //! too), and both wait on push and take-all stacks until the next holder of the page heap's lock adopts them.
 //! Invariants: `R1` a rescued span is on the stack or in the page heap's list of huge blocks; `R2` a table made here is on the

@@ -41,8 +41,8 @@ pub(crate) enum Kind {
     Large,
     /// One block with a mapping of its own.
     Huge,
-    /// One block with a mapping of its own, whose first page holds this very descriptor: made by an interrupt that came upon
-    /// the page heap's lock, outside the pool. With a class where the request was for one: then it is as long as one of its
+    /// One block with a mapping of its own, whose first page holds this very descriptor: made for a context that may not wait
+    /// for a lock, outside the pool. With a class where the request was for one: then it is as long as one of its
     /// objects, may be cached as one, and counts as one.
     Rescued(Option<SizeClass>),
 }

@@ -1,0 +1,147 @@
+//! Huge blocks: mappings of their own, grown and moved by the page source, and kept for a while after they are freed.
+//!
+//! The other half of the page heap, under the same lock and the same cap: the pages of an idle mapping count as dirty, and the
+//! oldest idle mapping goes before any chunk is purged. A new block takes the shortest idle mapping that is at most a quarter
+//! too long. Blocks made without the lock ([`rescue`](crate::rescue)) are adopted here, and unmapped as soon as they are freed.
+//!
+//! Invariants: `G1` a mapping is in `huge` while its block is live and in `idle` after that, if it is kept; `G2` the page map names
+//! the first page of those in `huge` only.
+
+use crate::ground::Ground;
+use crate::page_heap::PageHeap;
+use crate::page_map::{Entry, PageMap};
+use crate::platform::{Contents, Place, Platform};
+use crate::span::{InList, Kind, SpanRef};
+use crate::units::{PAGE_SIZE, PageRun, Pages};
+
+impl PageHeap {
+    /// A huge block: an idle mapping that is at most a quarter too long, or a new one.
+    pub(crate) fn take_huge<P: Platform>(
+        &mut self,
+        ground: &Ground<P>,
+        pages: Pages,
+        align: usize,
+    ) -> Option<(SpanRef, Contents)> {
+        let fitting = |span: &SpanRef| {
+            let run = span.run();
+            let length = run.pages.0;
+            length >= pages.0 && length <= pages.0 + pages.0 / 4 && run.start.addr().get().is_multiple_of(align)
+        };
+        let idle = self.idle.iter(&InList).filter(fitting).min_by_key(|span| span.run().pages);
+        let (span, contents) = match idle {
+            Some(span) => {
+                self.forget_idle(span);
+                (span, Contents::Unknown)
+            }
+            None => self.map_huge(ground, pages, align)?,
+        };
+        let is_set = ground.map.set(span.start().addr().get(), Entry::new(span));
+        debug_assert!(is_set, "reserved when it was mapped");
+        self.admit_huge(span);
+        Some((span, contents))
+    }
+
+    /// Counts a huge (or rescued) block that is in use.
+    pub(crate) fn admit_huge(&mut self, span: SpanRef) {
+        let pages = span.run().pages.0;
+        self.huge.insert(&InList, span);
+        self.counts.live += pages;
+        if span.is_rescued() {
+            self.mapped(pages);
+        }
+        if !span.serves_class() {
+            self.counts.huge += pages;
+            self.counts.huge_blocks += 1;
+        }
+    }
+
+    fn map_huge<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<(SpanRef, Contents)> {
+        let span = self.meta.span(&ground.source)?;
+        let Some(mapped) = self.map(ground, pages, align.max(PAGE_SIZE)) else {
+            self.meta.free_span(span);
+            return None;
+        };
+        let run = PageRun { start: mapped.start, pages };
+        span.describe(Kind::Huge, run, run.start);
+        span.chunk.set(None);
+        self.mapped(pages.0);
+        self.keep.wanted(pages.0);
+        Some((span, mapped.contents))
+    }
+
+    /// Takes a huge or rescued block back.
+    pub(crate) fn give_huge<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) {
+        let run = span.run();
+        ground.map.set(span.start().addr().get(), Entry::NONE);
+        self.huge.remove(&InList, span);
+        self.counts.live -= run.pages.0;
+        if !span.serves_class() {
+            self.counts.huge -= run.pages.0;
+            self.counts.huge_blocks -= 1;
+        }
+        if span.is_rescued() {
+            self.counts.mapped -= run.pages.0;
+            // SAFETY: a rescued block's mapping holds nothing but the block and this descriptor, which nobody names any more.
+            let _ = unsafe { ground.source.unmap(run) };
+            return;
+        }
+        self.idle.insert(&InList, span);
+        self.counts.idle += 1;
+        self.counts.dirty += run.pages.0;
+        if run.pages.0 > self.keep.cap(self.counts.live) || self.counts.idle > Self::MOST_IDLE {
+            let leaving = if self.counts.idle > Self::MOST_IDLE { self.idle.oldest().unwrap_or(span) } else { span };
+            self.unmap_idle(ground, leaving);
+        }
+        self.give_back_over_cap(ground);
+    }
+
+    /// Idle huge mappings at most: each search looks at all of them.
+    const MOST_IDLE: usize = 16;
+
+    /// Makes a huge block `pages` long through the source, moved if it must and may be; contents are kept.
+    pub(crate) fn remap_huge<P: Platform>(
+        &mut self,
+        ground: &Ground<P>,
+        span: SpanRef,
+        pages: Pages,
+        place: Place,
+    ) -> Result<(), ()> {
+        if span.kind.get() != Kind::Huge || !ground.map.prepare_move(&self.tables(&ground.source)) {
+            return Err(());
+        }
+        let (old, entry) = (span.run(), Entry::new(span));
+        ground.map.set(old.start.addr().get(), Entry::NONE);
+        // SAFETY: the run is a whole mapping of this source, and its owner is the caller, who resizes it.
+        let moved = unsafe { ground.source.remap(old, pages, place) };
+        let run = moved.map_or(old, |start| PageRun { start, pages });
+        let reserved = ground.map.finish_move(run.start.addr().get());
+        debug_assert!(reserved, "`prepare_move` saw to it");
+        ground.map.set(run.start.addr().get(), entry);
+        span.set_run(run);
+        let grown = |count: usize| count + run.pages.0 - old.pages.0;
+        (self.counts.live, self.counts.huge) = (grown(self.counts.live), grown(self.counts.huge));
+        self.counts.mapped -= old.pages.0;
+        self.mapped(run.pages.0);
+        moved.map(|_| ()).ok_or(())
+    }
+
+    fn forget_idle(&mut self, span: SpanRef) {
+        self.idle.remove(&InList, span);
+        self.counts.idle -= 1;
+        self.counts.dirty -= span.run().pages.0;
+    }
+
+    /// Unmaps an idle mapping. Returns the pages given back: none where the source refuses, which keeps the mapping idle.
+    pub(crate) fn unmap_idle<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) -> usize {
+        let run = span.run();
+        // SAFETY: an idle mapping is nobody's.
+        if unsafe { ground.source.unmap(run) }.is_err() {
+            return 0;
+        }
+        self.forget_idle(span);
+        self.meta.free_span(span);
+        self.counts.mapped -= run.pages.0;
+        self.keep.gave_back(run.pages.0);
+        run.pages.0
+    }
+}
