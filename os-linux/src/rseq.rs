@@ -189,13 +189,19 @@ pub enum Suspension {
 
 /// Before a `vfork`: unregisters the calling thread. The child shares the parent's memory, but the kernel does not keep an area
 /// up to date for it: it would trust the core number of its parent. Unregistered it reads -1, and misses (`R2`).
+///
+/// The thread is taken in first if it is new: else the child would register itself on its parent's area, and leave it with the
+/// core number that it had last, which the parent would trust (found as corruption by `tests/c_abi/vforks.c`).
 pub fn suspend() -> Suspension {
-    use crate::mode::{Mode, mode};
-    let offset = match mode() {
+    use crate::mode::{Mode, settle};
+    let offset = match settle() {
         Mode::Claims => None,
         Mode::Rseq(offset) => Some(offset),
-        // The child may be the one that decides.
-        Mode::Undecided => libc_area().map(|(offset, _)| offset),
+        // The child may be the one that decides. Where libc has no area it must not find this thread new.
+        Mode::Undecided => libc_area().map(|(offset, _)| offset).or_else(|| {
+            set_note();
+            None
+        }),
     };
     let Some(offset) = offset.filter(|offset| core_at(*offset).is_some()) else { return Suspension::Unused };
     let start = sys::thread_pointer().wrapping_add_signed(offset);
