@@ -6,7 +6,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::ground::Counted;
 use crate::ground::Ground;
 use crate::lock::{Guard, Guarded};
-use crate::page_heap::{LARGEST_RUN, PageHeap};
+use crate::page_heap::{LARGEST_RUN, PageHeap, Stale};
 use crate::page_map::PageMap;
 use crate::platform::{Contents, Place, Platform, Shortage, Tables};
 use crate::queue::FreeQueue;
@@ -113,7 +113,7 @@ impl<P: Platform> Back<P> {
     }
 
     /// A large block.
-    pub(crate) fn take_large(&self, bytes: usize, align: usize) -> Result<(NonNull<u8>, Contents), Shortage> {
+    pub(crate) fn take_large(&self, bytes: usize, align: usize) -> Result<(NonNull<u8>, Stale), Shortage> {
         let pages = Pages::holding(bytes.max(1)).ok_or(Shortage::Exhausted)?;
         // Relaxed, here and below: a figure.
         self.large_taken.fetch_add(1, Relaxed);
@@ -123,7 +123,7 @@ impl<P: Platform> Back<P> {
             true => heap.take(&self.ground, Kind::Large, pages, align),
             false => heap.take_huge(&self.ground, pages, align),
         };
-        taken.map(|(span, contents)| (span.start(), contents)).ok_or(Shortage::Exhausted)
+        taken.map(|(span, stale)| (span.start(), stale)).ok_or(Shortage::Exhausted)
     }
 
     /// Takes a large block back, or queues it.
@@ -163,11 +163,11 @@ impl<P: Platform> Back<P> {
 
     /// A large block for who may not wait for a lock.
     #[cold]
-    pub(crate) fn rescue(&self, bytes: usize, align: usize) -> Option<(NonNull<u8>, Contents)> {
-        let block = self.rescued.make(&self.ground, bytes, align, None)?;
+    pub(crate) fn rescue(&self, bytes: usize, align: usize) -> Option<(NonNull<u8>, Stale)> {
+        let (start, contents) = self.rescued.make(&self.ground, bytes, align, None)?;
         // Relaxed, here and below: a figure.
         self.rescues.fetch_add(1, Relaxed);
-        Some(block)
+        Some((start, Stale::Whole(contents)))
     }
 
     /// A block as long and as aligned as an object of `class`, for the same.

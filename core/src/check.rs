@@ -7,6 +7,7 @@ use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
 use crate::claim::CLAIMED;
 use crate::heap::Heap;
 use crate::list::Linked;
+use crate::page_bits::PageBits;
 use crate::page_heap::PageHeap;
 use crate::page_map::PageMap;
 use crate::platform::{CoreLists, Platform};
@@ -131,8 +132,7 @@ impl<P: Platform> Heap<P> {
             return Ok(page + 1);
         };
         let numbers = chunk.numbers(span.run());
-        let covers =
-            is_live && numbers.start == page && chunk.live().contains(crate::page_bits::PageBits::of(numbers.clone()));
+        let covers = is_live && numbers.start == page && chunk.live().contains(PageBits::of(numbers.clone()));
         ensure(covers && span.chunk.get() == Some(chunk), "P6: a span covers live pages of its chunk", address)?;
         ensure(entry.class() == span.class(), "M1: the page map names a span's class", address)?;
         for inside in 1..span.run().pages.0 {

@@ -90,7 +90,8 @@ impl Pieces for InBin {
 pub(crate) struct Change {
     /// Dirty free pages: the difference between before and after.
     pub(crate) dirty: usize,
-    pub(crate) contents: Contents,
+    /// Pages that are not known to be zero.
+    pub(crate) unknown: PageBits,
 }
 
 impl Chunk {
@@ -157,8 +158,7 @@ impl Chunk {
         let bits = PageBits::of(pages);
         self.live.set(self.live.get().with(bits));
         self.measure();
-        let contents = if self.zero.get().contains(bits) { Contents::Zeroed } else { Contents::Unknown };
-        Change { dirty: (self.dirty.get() & bits).count(), contents }
+        Change { dirty: (self.dirty.get() & bits).count(), unknown: bits.without(self.zero.get()) }
     }
 
     /// Takes pages back, the first `touched` of which were written.
@@ -168,7 +168,7 @@ impl Chunk {
         self.dirty.set(self.dirty.get().with(written));
         self.zero.set(self.zero.get().without(written));
         self.measure();
-        Change { dirty: (self.dirty.get() & bits).count(), contents: Contents::Unknown }
+        Change { dirty: (self.dirty.get() & bits).count(), unknown: bits.without(self.zero.get()) }
     }
 
     /// Notes that free pages were purged.

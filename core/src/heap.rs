@@ -17,6 +17,7 @@ use crate::central::Spans;
 use crate::chain::{Block, Chain};
 use crate::core_cache::CoreCache;
 use crate::fault::FaultKind;
+use crate::page_heap::Stale;
 use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
 use crate::seal::Seal;
 use crate::size_class::{STEP, SizeClass};
@@ -236,7 +237,7 @@ impl<P: Platform> Heap<P> {
 
     #[cold]
     #[inline(never)]
-    fn allocate_large(&self, layout: Layout) -> Option<(NonNull<u8>, Contents)> {
+    fn allocate_large(&self, layout: Layout) -> Option<(NonNull<u8>, Stale)> {
         let back = &self.spans.back;
         let got = self.with_reserves(|| back.take_large(layout.size(), layout.align()));
         let block = match got {
@@ -249,10 +250,10 @@ impl<P: Platform> Heap<P> {
     }
 
     fn allocate_large_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let (ptr, contents) = self.allocate_large(layout)?;
-        if contents == Contents::Unknown {
-            // SAFETY: a fresh block of at least that many bytes, ours until it is returned.
-            unsafe { ptr.write_bytes(0, layout.size()) };
+        let (ptr, stale) = self.allocate_large(layout)?;
+        for range in stale.ranges(layout.size()) {
+            // SAFETY: inside a fresh block of at least `layout.size()` bytes, ours until it is returned.
+            unsafe { ptr.byte_add(range.start).write_bytes(0, range.len()) };
         }
         Some(ptr)
     }

@@ -8,7 +8,7 @@
 //! the first page of those in `huge` only.
 
 use crate::ground::Ground;
-use crate::page_heap::PageHeap;
+use crate::page_heap::{PageHeap, Stale};
 use crate::page_map::{Entry, PageMap};
 use crate::platform::{Contents, Place, Platform};
 use crate::span::{InList, Kind, SpanRef};
@@ -21,7 +21,7 @@ impl PageHeap {
         ground: &Ground<P>,
         pages: Pages,
         align: usize,
-    ) -> Option<(SpanRef, Contents)> {
+    ) -> Option<(SpanRef, Stale)> {
         let fitting = |span: &SpanRef| {
             let run = span.run();
             let length = run.pages.0;
@@ -38,7 +38,7 @@ impl PageHeap {
         let is_set = ground.map.set(span.start().addr().get(), Entry::new(span));
         debug_assert!(is_set, "reserved when it was mapped");
         self.admit_huge(span);
-        Some((span, contents))
+        Some((span, Stale::Whole(contents)))
     }
 
     /// Counts a huge (or rescued) block that is in use.

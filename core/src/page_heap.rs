@@ -20,12 +20,14 @@ use crate::ground::{Counted, Ground};
 use crate::keep::Keep;
 use crate::list::{Fifo, List};
 use crate::meta::Meta;
+use crate::page_bits::PageBits;
 use crate::page_map::{Entry, PageMap};
 use crate::platform::{Contents, Mapped, PageSource, Platform, Purged, Tables};
 use crate::size_class::SizeClass;
 use crate::span::{InList, Kind, SpanRef};
 use crate::sync::RefCell;
 use crate::units::{CHUNK_PAGES, CHUNK_SIZE, PAGE_SIZE, PageRun, Pages};
+use core::ops::Range;
 use core::ptr::NonNull;
 
 /// The longest run that is cut out of a chunk; more gets its own mapping.
@@ -33,6 +35,28 @@ pub(crate) const LARGEST_RUN: Pages = Pages(CHUNK_PAGES / 2);
 
 type ChunkBins = Bins<ChunkRef, 1>;
 const _: () = assert!(ChunkBins::holds(CHUNK_PAGES));
+
+/// The part of a fresh large block that has to be cleared where zeroes are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stale {
+    /// All of it, or nothing.
+    Whole(Contents),
+    /// Some pages, by their numbers in the chunk; the block begins with page `first`.
+    Pages { unknown: PageBits, first: usize },
+}
+
+impl Stale {
+    /// The ranges of bytes to clear, in a block of `bytes`.
+    pub(crate) fn ranges(self, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+        let (whole, pages, first) = match self {
+            Self::Whole(Contents::Zeroed) => (None, PageBits::NONE, 0),
+            Self::Whole(Contents::Unknown) => (Some(0..bytes), PageBits::NONE, 0),
+            Self::Pages { unknown, first } => (None, unknown, first),
+        };
+        let offset = move |page: usize| (Pages(page - first).bytes()).min(bytes);
+        whole.into_iter().chain(pages.runs().map(move |run| offset(run.start)..offset(run.end)))
+    }
+}
 
 /// The page heap's data, guarded by one lock.
 pub(crate) struct PageHeap {
@@ -122,20 +146,20 @@ impl PageHeap {
         kind: Kind,
         pages: Pages,
         align: usize,
-    ) -> Option<(SpanRef, Contents)> {
+    ) -> Option<(SpanRef, Stale)> {
         let align = align.div_ceil(PAGE_SIZE).max(1);
         let span = self.meta.span(&ground.source)?;
         let Some((chunk, first)) = self.find(ground, pages, align) else {
             self.meta.free_span(span);
             return None;
         };
-        let contents = self.take_pages(chunk, first, pages);
+        let unknown = self.take_pages(chunk, first, pages);
         let run = chunk.run(first..first + pages.0);
         span.describe(kind, run, run.start);
-        span.contents.set(contents);
+        span.contents.set(if unknown.is_empty() { Contents::Zeroed } else { Contents::Unknown });
         span.chunk.set(Some(chunk));
         self.enter(ground, span);
-        Some((span, contents))
+        Some((span, Stale::Pages { unknown, first }))
     }
 
     /// Puts a span into the page map and the counts.
@@ -239,7 +263,7 @@ impl PageHeap {
         ground.map.reserve(run.start.addr().get(), run.pages, &self.tables(&ground.source))
     }
 
-    fn take_pages(&mut self, chunk: ChunkRef, first: usize, pages: Pages) -> Contents {
+    fn take_pages(&mut self, chunk: ChunkRef, first: usize, pages: Pages) -> PageBits {
         self.counts.empty -= usize::from(chunk.is_empty());
         self.bins.remove(&InBin, chunk);
         let change = chunk.take(first..first + pages.0);
@@ -252,7 +276,7 @@ impl PageHeap {
         self.counts.dirty -= change.dirty;
         self.counts.live += pages.0;
         self.keep.wanted(pages.0 - change.dirty);
-        change.contents
+        change.unknown
     }
 
     fn give_pages(&mut self, chunk: ChunkRef, run: PageRun, touched: Pages) {
@@ -281,7 +305,7 @@ impl PageHeap {
         let numbers = chunk.numbers(run);
         if pages.0 > run.pages.0 {
             let more = numbers.end..numbers.start + pages.0;
-            let free = more.end <= CHUNK_PAGES && (!chunk.live()).contains(crate::page_bits::PageBits::of(more.clone()));
+            let free = more.end <= CHUNK_PAGES && (!chunk.live()).contains(PageBits::of(more.clone()));
             if !free || pages > LARGEST_RUN {
                 return Err(());
             }
