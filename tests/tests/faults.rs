@@ -104,6 +104,21 @@ fn a_double_free_of_a_large_block_is_seen() {
     }
 }
 
+/// The same, of the only block of its span, which is gone by the time of the second free.
+#[test]
+fn a_double_free_of_a_spans_last_block_is_seen() {
+    let heap = abandoned::<Unsealed>();
+    let piece = Piece::new(&*heap, 64, 8, 1);
+    let layout = piece.layout();
+    let ptr = freed(piece, Path::Layout);
+    let message = message(|| {
+        // SAFETY: none: a misuse that the heap must see.
+        unsafe { heap.free(ptr, layout, Path::Layout) };
+        heap.trim();
+    });
+    assert!(message.contains("free"), "{message}");
+}
+
 /// K47, any build: without a seal the second free is seen when the blocks come back to their span, at the latest by a trim.
 #[test]
 fn k47_a_double_free_is_seen_when_the_batch_comes_back() {

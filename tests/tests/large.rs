@@ -20,10 +20,12 @@ fn huge_blocks_grow_and_shrink_by_remap() {
         let neighbour = Piece::new(&heap, 4 * MIB, 8, 2);
         for size in [16 * MIB, 64 * MIB, 32 * MIB, 3 * MIB] {
             let (maps, remaps) = (source.calls(Call::Map), source.calls(Call::Remap));
+            let old = piece.as_ptr();
             assert_eq!(piece.reallocate(size, path, size as u64), Ok(Served::Yes));
             // The page map may need a leaf for the new addresses.
             assert!(source.calls(Call::Map) <= maps + 1, "to {size}: copied into a new mapping");
             assert!(source.calls(Call::Remap) > remaps, "to {size}: no remap");
+            assert!(piece.as_ptr() == old || heap.usable_size(old).is_none(), "to {size}: the old address is still known");
         }
         neighbour.free(path).unwrap();
         piece.free(path).unwrap();
@@ -86,8 +88,8 @@ fn resident(start: *const u8, bytes: usize) -> usize {
 /// A zeroed block on fresh pages costs no memory until it is touched.
 #[test]
 fn fresh_pages_are_not_written_to_be_zero() {
-    let heap: Alone<_> = Alone::new(LinuxHeap::new(MmapPages));
     for size in [500_000, MIB, 64 * MIB] {
+        let heap: Alone<_> = Alone::new(LinuxHeap::new(MmapPages));
         let layout = Layout::from_size_align(size, 8).unwrap();
         let start = heap.allocate(layout, Fill::Zeroed).unwrap();
         assert_eq!(resident(start.as_ptr(), size), 0, "of a zeroed block of {size} bytes");

@@ -170,7 +170,10 @@ fn others_are_served_while_one_forks() {
         // SAFETY: this thread called `freeze`, once.
         unsafe { heap.thaw(Side::Parent) };
         heap.check().unwrap();
+        // Blocks with mappings of their own may lie in lists, where they count as live.
+        heap.trim();
         assert_eq!(heap.stats().live_bytes, 0);
+        heap.check().unwrap();
         drop(heap);
         source.expect_all_back();
     }

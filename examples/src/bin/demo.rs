@@ -13,7 +13,8 @@ use std::process::{Command, ExitCode, Stdio};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    // The alias passes all words on, so that `cargo demo PROGRAM` works too; then a `--` is one of them.
+    let words: Vec<OsString> = env::args_os().skip(1).skip_while(|word| word == "--").collect();
     match demo(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
