@@ -103,6 +103,11 @@ impl<I: Copy + Eq, const WORDS: usize> Bins<I, WORDS> {
         self.lists[word][bits.trailing_zeros() as usize].first()
     }
 
+    /// How many pieces are filed. Walks all of them: for the checker.
+    pub(crate) fn count(&self, pieces: &impl Pieces<Id = I>) -> usize {
+        self.lists.iter().flatten().map(|list| list.iter(pieces).count()).sum()
+    }
+
     /// The first broken invariant, if one is.
     pub(crate) fn broken(&self, pieces: &impl Pieces<Id = I>) -> Option<&'static str> {
         for (bin, list) in self.lists.iter().flatten().enumerate() {
