@@ -7,7 +7,7 @@ use core::mem::{ManuallyDrop, forget};
 use core::ptr::NonNull;
 use freestone_core::{AddressSeal, Fault, FaultKind, PAGE_SIZE, Seal, Unsealed};
 use freestone_tests::home::{Source, TestHeap};
-use freestone_tests::piece::Piece;
+use freestone_tests::piece::{Piece, Served};
 use freestone_tests::subject::{Audited, Path, Subject};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -49,6 +49,20 @@ fn a_foreign_pointer_is_seen() {
         expect_fault(FaultKind::Foreign, ptr.addr().get(), || unsafe { heap.free(ptr, ANY, Path::Address) });
         assert_eq!(heap.usable_size(ptr), None);
     }
+    heap.check().unwrap();
+}
+
+/// The old address of a block that the source has moved is nobody's, not a place inside the block.
+#[test]
+fn the_old_address_of_a_moved_block_is_foreign() {
+    let heap = abandoned::<Unsealed>();
+    let mut piece = Piece::new(&*heap, 4 * MIB, 8, 1);
+    let (old, in_the_way) = (piece.as_ptr(), Piece::new(&*heap, 4 * MIB, 8, 2));
+    assert_eq!(piece.reallocate(32 * MIB, Path::Layout, 3), Ok(Served::Yes));
+    assert_ne!(piece.as_ptr(), old);
+    // SAFETY: none: a misuse that the heap must see before it touches anything.
+    expect_fault(FaultKind::Foreign, old.addr().get(), || unsafe { heap.free(old, ANY, Path::Address) });
+    drop((piece, in_the_way));
     heap.check().unwrap();
 }
 

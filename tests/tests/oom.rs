@@ -121,7 +121,9 @@ fn caches_are_drained_before_null() {
         let small: Held = (0..).map_while(|n| try_new(heap, 1000, n)).collect();
         let bytes = small.len() * 1000;
         free_all(small, Path::Layout);
+        assert!(heap.stats().cached_bytes > 0, "nothing was cached: the test tests nothing");
         let large: Held = (0..).map_while(|n| try_new(heap, 5000, n)).collect();
+        assert_eq!(heap.stats().cached_bytes, 0, "null while blocks lay in lists");
         let again = large.len() * 5000;
         assert!(again >= bytes * 9 / 10, "{bytes} bytes in blocks of 1000, then {again} in blocks of 5000");
         heap.check().unwrap();
