@@ -65,7 +65,7 @@ impl<P: Platform> Back<P> {
         Some(pages)
     }
 
-    /// Whether this context may wait for a central list (`L1`, `L2`).
+    /// Whether this context is not inside the page heap, and nobody forks: half of what `L1` and `L2` ask.
     pub(crate) fn may_wait(&self) -> bool {
         !self.pages.is_mine() && !self.is_frozen()
     }
@@ -115,23 +115,28 @@ impl<P: Platform> Back<P> {
     /// A large block.
     pub(crate) fn take_large(&self, bytes: usize, align: usize) -> Result<(NonNull<u8>, Stale), Shortage> {
         let pages = Pages::holding(bytes.max(1)).ok_or(Shortage::Exhausted)?;
-        // Relaxed, here and below: a figure.
-        self.large_taken.fetch_add(1, Relaxed);
         let mut heap = self.pages().ok_or(Shortage::Reentered)?;
         let slack = align.div_ceil(PAGE_SIZE).saturating_sub(1);
         let taken = match pages.0.checked_add(slack).is_some_and(|most| most <= LARGEST_RUN.0) {
             true => heap.take(&self.ground, Kind::Large, pages, align),
             false => heap.take_huge(&self.ground, pages, align),
         };
-        taken.map(|(span, stale)| (span.start(), stale)).ok_or(Shortage::Exhausted)
+        let (span, stale) = taken.ok_or(Shortage::Exhausted)?;
+        // Relaxed, here and below: a figure.
+        self.large_taken.fetch_add(1, Relaxed);
+        Ok((span.start(), stale))
     }
 
-    /// Takes a large block back, or queues it.
-    pub(crate) fn give_large(&self, span: SpanRef) {
+    /// Takes the large block at `ptr` back, or queues it.
+    pub(crate) fn give_large(&self, ptr: NonNull<u8>, span: SpanRef) {
         let Some(mut pages) = self.pages() else {
             // SAFETY: the block is being freed: it is nobody's, longer than a word, aligned to a page.
-            return self.queue(unsafe { Block::from_ptr(span.start()) });
+            return self.queue(unsafe { Block::from_ptr(ptr) });
         };
+        // `span` was found without the lock: a second free may have come in between, and its descriptor be another's by now.
+        if span.start() != ptr {
+            Self::stop(ptr, FaultKind::DoubleFree);
+        }
         self.large_given.fetch_add(1, Relaxed);
         match span.kind.get() {
             Kind::Rescued(Some(class)) => {
@@ -139,8 +144,8 @@ impl<P: Platform> Back<P> {
                 pages.give_huge(&self.ground, span);
             }
             Kind::Huge | Kind::Rescued(None) => pages.give_huge(&self.ground, span),
-            Kind::Large | Kind::Objects(_) => pages.give(&self.ground, span, span.run().pages),
-            Kind::Unused => Self::stop(span.start(), FaultKind::DoubleFree),
+            Kind::Large => pages.give(&self.ground, span, span.run().pages),
+            Kind::Objects(_) | Kind::Unused => Self::stop(ptr, FaultKind::DoubleFree),
         }
     }
 

@@ -55,20 +55,20 @@ impl<P: Platform> Central<P> {
         (256 * 1024 / (class.batch() * class.size())).clamp(1, SLOTS)
     }
 
-    fn take(&self, back: &Back<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
+    fn take(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
         self.counts.refills.fetch_add(1, Relaxed);
         if let Some(chain) = self.shelf.take() {
             self.counts.shelf_hits.fetch_add(1, Relaxed);
             return Ok(Taken { chain, first: Contents::Unknown });
         }
-        let mut partial = self.partial.enter_while(|| back.may_wait()).ok_or(Shortage::Reentered)?;
+        let mut partial = self.partial.enter_while(|| spans.may_wait()).ok_or(Shortage::Reentered)?;
         let mut chain = Chain::EMPTY;
         let mut first = Contents::Unknown;
         while chain.len() < n {
             let span = match partial.first() {
                 Some(span) => span,
                 None if !chain.is_empty() => break,
-                None => self.add_span(back, class, &mut partial)?,
+                None => self.add_span(&spans.back, class, &mut partial)?,
             };
             // The block in front is the one that is handed out.
             first = span.take(class, n - chain.len(), &mut chain);
@@ -88,21 +88,25 @@ impl<P: Platform> Central<P> {
         Ok(span)
     }
 
-    fn give(&self, back: &Back<P>, class: SizeClass, chain: Chain) {
+    /// Shelves a chain batch by batch, and takes what has no place there apart.
+    fn give(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
         self.counts.drains.fetch_add(1, Relaxed);
-        if let Err(chain) = self.shelf.put(chain, Self::slots(class)) {
-            self.give_to_spans(back, class, chain);
+        while !chain.is_empty() {
+            if let Err(piece) = self.shelf.put(chain.split(class.batch()), Self::slots(class)) {
+                self.give_to_spans(spans, class, piece);
+                return self.give_to_spans(spans, class, chain);
+            }
         }
     }
 
-    pub(crate) fn give_to_spans(&self, back: &Back<P>, class: SizeClass, mut chain: Chain) {
+    fn give_to_spans(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
         while !chain.is_empty() {
             let mut owned = [const { None }; LOOKED_UP];
             for place in &mut owned {
                 let Some(block) = chain.pop() else { break };
-                *place = self.look_up(back, class, block);
+                *place = self.look_up(&spans.back, class, block);
             }
-            self.give_owned(back, class, owned);
+            self.give_owned(spans, class, owned);
         }
     }
 
@@ -112,7 +116,7 @@ impl<P: Platform> Central<P> {
             Ok(Found::Object(found, span)) if found == class => Some((block, span)),
             // Made for this class by an interrupt: it is a mapping of its own.
             Ok(Found::Large(span)) if span.is_rescued() => {
-                back.give_large(span);
+                back.give_large(block.into_ptr(), span);
                 None
             }
             Ok(_) => Back::<P>::stop(block.as_ptr(), FaultKind::WrongSize),
@@ -120,9 +124,9 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    fn give_owned(&self, back: &Back<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
-        let owned = owned.into_iter().flatten();
-        let Some(mut partial) = self.partial.enter_while(|| back.may_wait()) else {
+    fn give_owned(&self, spans: &Spans<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
+        let (owned, back) = (owned.into_iter().flatten(), &spans.back);
+        let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else {
             return owned.for_each(|(block, _)| back.queue(block));
         };
         for (block, span) in owned {
@@ -164,12 +168,18 @@ impl<P: Platform> Spans<P> {
         &self.centrals[class.index()]
     }
 
+    /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks (`L1`, `L2`).
+    /// Asked only where one is busy.
+    fn may_wait(&self) -> bool {
+        self.back.may_wait() && !self.centrals.iter().any(|central| central.partial.is_mine())
+    }
+
     /// Empties every shelf into the spans.
     pub(crate) fn clear_shelves(&self) {
         for class in SizeClass::all() {
             let central = self.central(class);
             while let Some(chain) = central.shelf.take() {
-                central.give_to_spans(&self.back, class, chain);
+                central.give_to_spans(self, class, chain);
             }
         }
     }
@@ -184,10 +194,10 @@ impl<P: Platform> Backend for Spans<P> {
     }
 
     fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
-        self.central(class).take(&self.back, class, n)
+        self.central(class).take(self, class, n)
     }
 
     fn give(&self, class: SizeClass, chain: Chain) {
-        self.central(class).give(&self.back, class, chain);
+        self.central(class).give(self, class, chain);
     }
 }

@@ -156,8 +156,11 @@ impl Chain {
         Some(block)
     }
 
-    /// Takes the first `n` blocks (or all there are), newest last. Time in proportion to `n`.
+    /// Takes the first `n` blocks: in reverse order and in time in proportion to `n`, or as they are if there are no more.
     pub fn split(&mut self, n: usize) -> Self {
+        if self.len() <= n {
+            return core::mem::replace(self, Self::EMPTY);
+        }
         let mut front = Self::EMPTY;
         while front.len() < n {
             let Some(block) = self.pop() else { break };

@@ -77,9 +77,10 @@ impl<L: CoreLists> CoreCache<L> {
         let room = self.missed(class, Miss::Under, back);
         let Taken { mut chain, first } = back.take(class, room.clamp(1, class.batch()))?;
         let block = chain.pop().ok_or(Shortage::Exhausted)?;
-        if !chain.is_empty()
-            && let Err(chain) = self.lists.put_chain(class, chain)
-        {
+        // What came off the shelf may be more than was asked for.
+        let rest = chain.split(room);
+        self.put_or_give(class, rest, back);
+        if !chain.is_empty() {
             back.give(class, chain);
         }
         Ok((block, first))
@@ -93,11 +94,7 @@ impl<L: CoreLists> CoreCache<L> {
         let mut chain = self.lists.take_all(class);
         chain.push(block);
         let surplus = chain.split(class.batch());
-        if !chain.is_empty()
-            && let Err(chain) = self.lists.put_chain(class, chain)
-        {
-            back.give(class, chain);
-        }
+        self.put_or_give(class, chain, back);
         back.give(class, surplus);
     }
 
@@ -187,12 +184,18 @@ impl<L: CoreLists> CoreCache<L> {
         }
         let mut chain = self.lists.take_all(class);
         let front = chain.split(surplus);
-        for part in [chain, front] {
-            match self.lists.put_chain(class, part) {
-                Ok(()) => {}
-                Err(part) if part.is_empty() => {}
-                Err(part) => back.give(class, part),
-            }
+        self.put_or_give(class, chain, back);
+        if !front.is_empty() {
+            back.give(class, front);
+        }
+    }
+
+    /// Makes a chain this core's list, or gives it back where there is one.
+    fn put_or_give(&self, class: L::Class, chain: Chain, back: &impl Backend<Class = L::Class>) {
+        if !chain.is_empty()
+            && let Err(chain) = self.lists.put_chain(class, chain)
+        {
+            back.give(class, chain);
         }
     }
 

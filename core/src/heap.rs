@@ -18,6 +18,7 @@ use crate::chain::{Block, Chain};
 use crate::core_cache::CoreCache;
 use crate::fault::FaultKind;
 use crate::page_heap::Stale;
+use crate::page_map::PageMap;
 use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
 use crate::seal::Seal;
 use crate::size_class::{STEP, SizeClass};
@@ -33,8 +34,9 @@ use core::ptr::NonNull;
 /// [`reallocate`](Self::reallocate)) need no look-up for blocks of a class; callers who have only a pointer ([`free`](Self::free),
 /// [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by address from then on.
 ///
-/// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock; a miss takes locks one at a time
-/// and moves at most 32 blocks, plus what the page source takes.
+/// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class and, inside
+/// it, that of the page heap, and links or unlinks at most a batch (32 blocks), plus what the page source takes; now and then it
+/// empties the lists of an idle core or class, and before it answers `None`, all of them.
 pub struct Heap<P: Platform> {
     pub(crate) cache: CoreCache<P::Lists>,
     pub(crate) spans: Spans<P>,
@@ -176,7 +178,10 @@ impl<P: Platform> Heap<P> {
                 span.block_bytes()
             }
         };
-        let moved = self.allocate(new)?;
+        let Some(moved) = self.allocate(new) else {
+            // A block that is too long will do where there is no memory for a shorter one.
+            return (aligned && new.size() <= usable).then_some(ptr);
+        };
         // SAFETY: two blocks, both at least that long; then the old one is freed.
         unsafe {
             moved.copy_from_nonoverlapping(ptr, usable.min(new.size()));
@@ -191,6 +196,12 @@ impl<P: Platform> Heap<P> {
             Found::Object(class, _) => Some(class.size()),
             Found::Large(span) => Some(span.block_bytes()),
         }
+    }
+
+    /// Whether the page of `ptr` belongs to a class span of this heap or begins a large block of it. One look-up.
+    #[inline]
+    pub fn contains(&self, ptr: NonNull<u8>) -> bool {
+        self.spans.back.ground.map.get(ptr.addr().get()).span().is_some()
     }
 
     /// Empties every cache and gives all free memory back to the source. Returns bytes.
@@ -262,7 +273,7 @@ impl<P: Platform> Heap<P> {
     #[inline(never)]
     fn free_large(&self, ptr: NonNull<u8>) {
         match self.spans.back.find(ptr) {
-            Ok(Found::Large(span)) => self.spans.back.give_large(span),
+            Ok(Found::Large(span)) => self.spans.back.give_large(ptr, span),
             Ok(Found::Object(..)) => Back::<P>::stop(ptr, FaultKind::WrongSize),
             Err(kind) => Back::<P>::stop(ptr, kind),
         }
@@ -285,11 +296,14 @@ impl<P: Platform> Heap<P> {
         resized
     }
 
-    /// Tries once more with empty caches where the source has no more.
+    /// Tries once more, with empty caches and nothing idle, where the source has no more.
     fn with_reserves<T>(&self, take: impl Fn() -> Result<T, Shortage>) -> Result<T, Shortage> {
         match take() {
             Err(Shortage::Exhausted) => {
                 self.empty_caches();
+                if let Some(mut pages) = self.spans.back.pages() {
+                    pages.release_idle(&self.spans.back.ground);
+                }
                 take()
             }
             done => done,
@@ -325,7 +339,7 @@ impl<P: Platform> Heap<P> {
                     chain.push(block);
                     self.spans.give(class, chain);
                 }
-                Ok(Found::Large(span)) => self.spans.back.give_large(span),
+                Ok(Found::Large(span)) => self.spans.back.give_large(block.into_ptr(), span),
                 Err(kind) => Back::<P>::stop(block.as_ptr(), kind),
             }
         }
@@ -334,13 +348,16 @@ impl<P: Platform> Heap<P> {
     /// Before a fork: enters every lock, so that no other context is inside when memory is copied.
     ///
     /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free. Others
-    /// that need a lock meanwhile do not wait for it (`L2`).
+    /// that need a lock meanwhile do not wait for it (`L2`). Two interrupts that each came upon a lock and both fork may still wait
+    /// for each other for ever: a fork cannot do without.
     pub fn freeze(&self) {
         // First, so that a thief that holds the lists' lock does not wait for a lock that this context may be inside.
         // Relaxed: see `is_frozen`.
         self.spans.back.frozen.fetch_add(1, Relaxed);
-        self.cache.lists.freeze();
-        while let Err(busy) = self.try_freeze() {
+        loop {
+            self.cache.lists.freeze();
+            let Err(busy) = self.try_freeze() else { return };
+            self.cache.lists.thaw(Side::Parent);
             let lock = self.lock(busy);
             lock.enter();
             // SAFETY: entered above.

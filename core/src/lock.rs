@@ -2,7 +2,8 @@
 //!
 //! Locks are taken downward only: central lists, then the page heap, then whatever the source has. An interrupt (a signal
 //! handler) may come upon a context that is inside one; it must then not wait for any lock whose holder may be waiting for
-//! that one. Hence two rules. `L1`: a context waits for a lock only while it is inside no deeper one. `L2`: nobody waits for a
+//! that one. Hence two rules. `L1`: a context waits for a lock only while it is inside no deeper one and
+//! no peer (two interrupts that came upon two central lists, and each want the other's, would wait for ever). `L2`: nobody waits for a
 //! context that forks: it holds every lock and waits for locks of others (libc's), one of which the interrupted context may be
 //! inside. Who may not wait is served from a mapping of its own, and leaves a free to the holder.
 

@@ -90,8 +90,15 @@ impl Meta {
         if pages.bytes() <= self.left || pages.0 * 2 <= self.block.0 {
             return self.carve(source, pages.bytes(), PAGE_SIZE);
         }
-        let node = self.carve(source, size_of::<MapNode>(), align_of::<MapNode>())?;
-        self.map(source, pages, Some(node))
+        let mapped = source.map(pages, PAGE_SIZE)?;
+        let run = PageRun { start: mapped.start, pages };
+        let Some(node) = self.carve(source, size_of::<MapNode>(), align_of::<MapNode>()) else {
+            // SAFETY: just mapped, and nobody has it. A refusal leaves the run to the source.
+            let _ = unsafe { source.unmap(run) };
+            return None;
+        };
+        self.file(run, mapped.contents, node);
+        Some(run.start)
     }
 
     fn carve(&mut self, source: &Counted<impl PageSource>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
@@ -99,8 +106,9 @@ impl Meta {
         let mut skip = padding(self.bump)?;
         if skip + bytes > self.left {
             // What is left of the last block is given up; a block starts with its own node in the list.
-            let block = self.map(source, self.block, None)?;
-            (self.bump, self.left) = (block, self.block.bytes());
+            let mapped = source.map(self.block, PAGE_SIZE)?;
+            self.file(PageRun { start: mapped.start, pages: self.block }, mapped.contents, mapped.start);
+            (self.bump, self.left) = (mapped.start, self.block.bytes());
             self.skip(size_of::<MapNode>());
             skip = padding(self.bump)?;
         }
@@ -117,20 +125,17 @@ impl Meta {
         self.left -= bytes;
     }
 
-    /// Maps zeroed pages and files them under `node`, or under their own first bytes.
-    fn map(&mut self, source: &Counted<impl PageSource>, pages: Pages, node: Option<NonNull<u8>>) -> Option<NonNull<u8>> {
-        let mapped = source.map(pages, PAGE_SIZE)?;
-        let run = PageRun { start: mapped.start, pages };
-        if mapped.contents == Contents::Unknown {
+    /// Clears a fresh mapping and files it under `node`, which is a place for one: carved for it, or its own first bytes.
+    fn file(&mut self, run: PageRun, contents: Contents, node: NonNull<u8>) {
+        if contents == Contents::Unknown {
             // SAFETY: the run was just mapped, writable and ours.
-            unsafe { mapped.start.write_bytes(0, pages.bytes()) };
+            unsafe { run.start.write_bytes(0, run.pages.bytes()) };
         }
-        let node = node.unwrap_or(mapped.start).cast::<MapNode>();
-        // SAFETY: a node's place, carved for it or the head of the new block.
+        let node = node.cast::<MapNode>();
+        // SAFETY: ours, long enough and aligned.
         unsafe { node.write(MapNode { run, next: self.maps }) };
         self.maps = Some(node);
-        self.mapped.0 += pages.0;
-        Some(mapped.start)
+        self.mapped.0 += run.pages.0;
     }
 
     /// Takes over a mapping that begins with its own node.
@@ -150,7 +155,7 @@ impl Meta {
     /// # Safety
     /// No descriptor or table of the pool is used any more.
     pub(crate) unsafe fn unmap_all(&mut self, source: &Counted<impl PageSource>) {
-        // A table's node lies in a block that was mapped before the table was, so newest first never unmaps a node too soon.
+        // A table's node lies in a block that was filed before the table was, so newest first never unmaps a node too soon.
         while let Some(node) = self.maps.take() {
             // SAFETY: nodes stay readable until their own block is unmapped, which is after everything newer (T1).
             let MapNode { run, next } = unsafe { node.read() };

@@ -340,8 +340,9 @@ impl PageHeap {
 
     /// Gives back the oldest idle huge mapping, or all dirty pages of the chunk that has had some the longest. Returns pages.
     fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>) -> usize {
-        if let Some(span) = self.idle.oldest() {
-            return self.unmap_idle(ground, span);
+        // A refused mapping stays idle, and must not keep the chunks from their turn.
+        if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span)).filter(|pages| *pages > 0) {
+            return pages;
         }
         let Some(chunk) = self.with_dirty.oldest() else { return 0 };
         let dirty = chunk.dirty().count();
@@ -387,7 +388,7 @@ impl PageHeap {
     }
 
     /// Unmaps what is idle: huge mappings and empty chunks. For the moment when the source has no more.
-    fn release_idle<P: Platform>(&mut self, ground: &Ground<P>) {
+    pub(crate) fn release_idle<P: Platform>(&mut self, ground: &Ground<P>) {
         while let Some(span) = self.idle.oldest() {
             if self.unmap_idle(ground, span) == 0 {
                 break;

@@ -60,7 +60,8 @@ pub unsafe trait PageSource {
     /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing changed.
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped>;
 
-    /// Gives the run back. `Err`: refused, the run is still mapped and the heap keeps it.
+    /// Gives the run back. `Err`: refused, the run is still mapped. The heap keeps it where it has a place for it, and tries
+    /// again; a run that it has just mapped in vain, or was made for an interrupt, is left to the source.
     ///
     /// # Safety
     /// The run is mapped by this source, whole or as a part, and nobody uses it any more.
@@ -286,7 +287,7 @@ pub trait Backend {
     /// The class that serves `layout`; `None` where the cache has no part in it.
     fn of(layout: Layout) -> Option<Self::Class>;
 
-    /// Takes up to `n` blocks, at least one.
+    /// Takes up to `n` blocks, at least one; a chain that was given before may come back whole, with up to a batch.
     fn take(&self, class: Self::Class, n: usize) -> Result<Taken, Shortage>;
 
     /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.

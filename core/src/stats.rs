@@ -7,6 +7,7 @@
 use crate::heap::Heap;
 use crate::platform::{CoreLists, Platform};
 use crate::size_class::SizeClass;
+use crate::sync::HitCounter;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::units::PAGE_SIZE;
 use core::fmt;
@@ -46,8 +47,8 @@ pub struct Stats {
     pub rescued: usize,
     /// Frees that such interrupts left to the holder.
     pub queued: usize,
-    /// By class, at [`SizeClass::index`].
-    pub classes: [ClassStats; SizeClass::INDEXES],
+    /// Sums over all classes; [`Heap::class_stats`] has each (a table of them would not fit the stack of a small thread).
+    pub classes: ClassStats,
 }
 
 /// Figures of one class: blocks and events.
@@ -78,20 +79,30 @@ pub struct ClassStats {
 }
 
 impl Stats {
-    /// The sum of a figure over all classes.
-    pub fn sum(&self, figure: impl Fn(&ClassStats) -> usize) -> usize {
-        self.classes.iter().map(figure).sum()
-    }
-
     /// Calls that the core lists served; `None` in a build without `counters`.
     pub fn hits(&self) -> Option<usize> {
-        let hits = |class: &ClassStats| Some(class.pops? + class.pushes?);
-        SizeClass::all().map(|class| hits(&self.classes[class.index()])).sum()
+        Some(self.classes.pops? + self.classes.pushes?)
     }
 
     /// Calls that went below the core lists, those for large blocks included.
     pub fn misses(&self) -> usize {
-        self.sum(|class| class.misses_under + class.misses_over) + self.large_taken + self.large_given
+        self.classes.misses_under + self.classes.misses_over + self.large_taken + self.large_given
+    }
+}
+
+impl ClassStats {
+    fn add(&mut self, other: &Self) {
+        self.pops = self.pops.zip(other.pops).map(|(sum, more)| sum + more);
+        self.pushes = self.pushes.zip(other.pushes).map(|(sum, more)| sum + more);
+        self.misses_under += other.misses_under;
+        self.misses_over += other.misses_over;
+        self.refills += other.refills;
+        self.drains += other.drains;
+        self.shelf_hits += other.shelf_hits;
+        self.spans_made += other.spans_made;
+        self.spans_returned += other.spans_returned;
+        self.live += other.live;
+        self.cached += other.cached;
     }
 }
 
@@ -103,11 +114,11 @@ impl fmt::Display for Stats {
             let share = (10_000 * hits as u128 / calls.max(1) as u128) as usize;
             writeln!(f, "  calls    {calls}, {}.{:02} % of them served by the cores' caches", share / 100, share % 100)?;
         }
-        let (under, over) = (self.sum(|class| class.misses_under), self.sum(|class| class.misses_over));
-        writeln!(f, "  misses   {under} allocating, {over} freeing")?;
-        let (refills, shelf, drains) = (self.sum(|c| c.refills), self.sum(|c| c.shelf_hits), self.sum(|c| c.drains));
+        let sums = &self.classes;
+        writeln!(f, "  misses   {} allocating, {} freeing", sums.misses_under, sums.misses_over)?;
+        let (refills, shelf, drains) = (sums.refills, sums.shelf_hits, sums.drains);
         writeln!(f, "  central  {refills} refills, {shelf} of them off the shelf, {drains} drains")?;
-        writeln!(f, "  spans    {} made, {} given back", self.sum(|c| c.spans_made), self.sum(|c| c.spans_returned))?;
+        writeln!(f, "  spans    {} made, {} given back", sums.spans_made, sums.spans_returned)?;
         let live = (self.large_blocks + self.huge_blocks, Size(self.large_bytes + self.huge_bytes));
         writeln!(
             f,
@@ -147,17 +158,20 @@ impl fmt::Display for Size {
 impl<P: Platform> Heap<P> {
     /// The figures now. Takes the page heap's lock; walks all classes and cores.
     pub fn stats(&self) -> Stats {
-        let mut classes = [ClassStats::default(); SizeClass::INDEXES];
-        SizeClass::all().for_each(|class| classes[class.index()] = self.class_stats(class));
-        let bytes =
-            |blocks: fn(&ClassStats) -> usize| SizeClass::all().map(|c| blocks(&classes[c.index()]) * c.size()).sum();
+        let (mut classes, mut of_classes, mut cached_bytes) =
+            (ClassStats { pops: HitCounter::ZERO.get(), pushes: HitCounter::ZERO.get(), ..ClassStats::default() }, 0, 0);
+        for class in SizeClass::all() {
+            let stats = self.class_stats(class);
+            of_classes += stats.live * class.size();
+            cached_bytes += stats.cached * class.size();
+            classes.add(&stats);
+        }
         let (counts, meta_bytes) =
             self.spans.back.pages().map_or_else(Default::default, |pages| (pages.counts, pages.meta.bytes()));
         let (large_bytes, huge_bytes) = (counts.large * PAGE_SIZE, counts.huge * PAGE_SIZE);
-        let of_classes: usize = bytes(|class| class.live);
         Stats {
             live_bytes: of_classes + large_bytes + huge_bytes,
-            cached_bytes: bytes(|class| class.cached),
+            cached_bytes,
             held_bytes: counts.mapped * PAGE_SIZE,
             dirty_bytes: counts.dirty * PAGE_SIZE,
             meta_bytes,
@@ -175,7 +189,8 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    fn class_stats(&self, class: SizeClass) -> ClassStats {
+    /// The figures of one class now.
+    pub fn class_stats(&self, class: SizeClass) -> ClassStats {
         let (central, cache) = (self.spans.central(class), self.cache.counts(class));
         let lists = &self.cache.lists;
         let in_lists: usize = (0..lists.cores()).filter_map(|core| Some(lists.slab(core)?.blocks(class))).sum();

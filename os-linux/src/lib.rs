@@ -18,6 +18,9 @@
 //!   `mode` decides which, once in a process. The table that leads from a core to its lists is the `board`.
 //! - [`fork`]: handlers that leave a working heap in the child.
 //!
+//! **A shared library that may be unloaded** (a plugin with [`Freestone`] as its global allocator) has to be linked with
+//! `-Wl,-z,nodelete`: threads may be inside its sections, and the kernel reads the descriptors of these, when `dlclose` comes.
+//!
 //! Nothing here allocates, panics or calls a libc function that may, in the middle of an allocation; libc is asked
 //! for the auxiliary vector and, once, for a thread key and fork handlers. Only x86-64 so far: the sections, the thread
 //! pointer and the system calls are its assembly.
@@ -50,7 +53,7 @@ pub use mode::{Mode, mode};
 use core::alloc::{GlobalAlloc, Layout};
 use core::any::TypeId;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use freestone_core::{Fault, Heap, Pages, Platform, RadixMap, Seal, Unsealed};
 
 /// The home of a heap in a Linux process; `S` is how cached blocks are marked.
@@ -81,6 +84,8 @@ impl<S: Seal> Platform for Linux<S> {
         // The seal tells whose heap this is: unsealed ones are Rust's, and bring the fork handlers of `Freestone`'s with them.
         if TypeId::of::<S>() == TypeId::of::<Unsealed>() {
             guard_freestone();
+            // Rust code runs after libc knows the environment; none now means there is none (`clearenv`).
+            conf::process_started();
         }
         conf::get().is_some()
     }
@@ -109,6 +114,11 @@ unsafe impl fork::ProcessHeap for Freestone {
     type Home = Linux<Unsealed>;
     fn heap() -> &'static LinuxHeap {
         &HEAP
+    }
+
+    fn mask() -> &'static AtomicU64 {
+        static MASK: AtomicU64 = AtomicU64::new(0);
+        &MASK
     }
 }
 

@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::os::unix::process::ExitStatusExt;
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use support::{Random, Way, corrupt, going_on};
 
@@ -50,6 +50,11 @@ unsafe impl fork::ProcessHeap for Tested {
     type Home = Linux<Unsealed>;
     fn heap() -> &'static LinuxHeap {
         &HEAP
+    }
+
+    fn mask() -> &'static AtomicU64 {
+        static MASK: AtomicU64 = AtomicU64::new(0);
+        &MASK
     }
 }
 

@@ -70,6 +70,7 @@ programs! {
     data_limit: "limits.c", "data";
     refused_calls: "refused.c", "";
     signals: "signals.c", "";
+    handlers: "handlers.c", "";
     faults: "faults.c", "";
 }
 
@@ -84,6 +85,13 @@ fn loaded_and_closed() {
     for mode in [Mode::Rseq, Mode::OwnArea, Mode::Claims] {
         is_content(mode.set(Command::new(&program).arg(library())));
     }
+}
+
+#[test]
+fn a_library_keeps_its_own_new_and_delete() {
+    let pool = compile("pool_library.cpp", &["-shared".as_ref(), "-fPIC".as_ref()]);
+    let program = compile("pool.cpp", &[pool.as_ref()]);
+    is_content(&mut preloaded(&program, Mode::Rseq));
 }
 
 /// Says how many times `word` is in what the program printed.
@@ -187,12 +195,18 @@ impl Drop for Scratch {
 
 /// Compiles a program of `tests/c_abi`, without the compiler's own knowledge of what `malloc` does.
 fn build(source: &str) -> Scratch {
+    compile(source, &[])
+}
+
+/// The same with more words for the compiler.
+fn compile(source: &str, more: &[&OsStr]) -> Scratch {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("c_abi").join(source);
     let (compiler, standard) = if source.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=gnu17") };
     let program = Scratch::new(source.split('.').next().unwrap_or(source));
     let output = Command::new(compiler)
         .args([standard, "-O1", "-g", "-Wall", "-Wextra", "-fno-builtin", "-pthread", "-o"])
         .args([program.as_ref(), path.as_os_str()])
+        .args(more)
         .arg("-ldl")
         .output()
         .unwrap_or_else(|error| panic!("{compiler}: {error} (Debian: apt-get install gcc g++)"));

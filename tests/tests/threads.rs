@@ -3,9 +3,10 @@
 //! The oracle is the owner's stamp that fills each block: a block with two owners, or one that was not whole when it was
 //! handed over, reads wrong when it is freed, by whichever thread.
 
-use freestone_core::{AddressSeal, Heap, Platform, Seal, Side, Unsealed};
+use core::alloc::Layout;
+use freestone_core::{AddressSeal, Heap, Platform, Seal, Side, SizeClass, Unsealed};
 use freestone_linux::{LinuxHeap, MmapPages};
-use freestone_tests::home::{Core, SharedHeap, Source, TestHeap};
+use freestone_tests::home::{Core, SharedHeap, Source, TestHeap, TestHome};
 use freestone_tests::piece::Piece;
 use freestone_tests::replay::{Replay, Supply};
 use freestone_tests::run::Case;
@@ -177,4 +178,33 @@ fn others_are_served_while_one_forks() {
         drop(heap);
         source.expect_all_back();
     }
+}
+
+/// Allocates and frees `n` blocks of a class.
+fn cycle(heap: &SharedHeap, class: SizeClass, n: usize) {
+    let layout = Layout::from_size_align(class.size(), 1).unwrap();
+    let blocks: Vec<_> = (0..n).map(|_| heap.allocate(layout).unwrap()).collect();
+    // SAFETY: each block came from this heap with that layout, and is freed once.
+    blocks.into_iter().for_each(|block| unsafe { heap.deallocate(block, layout) });
+}
+
+/// The lists of a core hold no more than its budget, whatever passed through them: counted by the hits that they serve.
+#[test]
+fn the_lists_of_a_core_stay_within_its_budget() {
+    let source = Source::new();
+    let heap: SharedHeap = source.shared_heap();
+    Core::set(0);
+    for _ in 0..3 {
+        SizeClass::all().for_each(|class| [2, 3, 5, 40, 3, 40].into_iter().for_each(|n| cycle(&heap, class, n)));
+    }
+    let held = |class: SizeClass| {
+        let layout = Layout::from_size_align(class.size(), 1).unwrap();
+        let misses = || heap.class_stats(class).misses_under;
+        let before = misses();
+        (0..).take_while(|_| heap.allocate(layout).is_some() && misses() == before).count() * class.size()
+    };
+    let held: usize = SizeClass::all().map(held).sum();
+    assert!(held <= <TestHome as Platform>::CORE_BUDGET, "{held} bytes in the lists of one core");
+    drop(heap);
+    source.expect_all_back();
 }

@@ -84,7 +84,7 @@ unsafe extern "C" fn malloc_info(options: c_int, file: *mut FILE) -> c_int {
 pub(crate) fn figures_of(stats: &Stats) -> mallinfo2 {
     let arena = stats.held_bytes.saturating_sub(stats.huge_bytes);
     let used = stats.live_bytes.saturating_sub(stats.huge_bytes);
-    let cached: usize = stats.classes.iter().map(|class| class.cached).sum();
+    let cached = stats.classes.cached;
     mallinfo2 {
         arena,
         ordblks: cached,

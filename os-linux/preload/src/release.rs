@@ -65,17 +65,43 @@ unsafe fn release_checked(block: *mut c_void, align: usize, size: usize) {
 
 /// Exports [`release`] under the mangled names of `operator delete`.
 ///
-/// The pointer is the first argument of every form; the others (size, alignment, `nothrow`) come in registers that a
-/// function of one argument does not look at. They are not checked: programs delete objects through a base class of another
-/// size, which is wrong and yet works everywhere.
+/// The pointer is the first argument of every form; the others (size, alignment, `nothrow`) are not checked: programs delete
+/// objects through a base class of another size, which is wrong and yet works everywhere.
+///
+/// `operator new` is not ours, so it may be that of a library which brings both (another allocator that the program is linked
+/// to): a block that is not of this heap goes to the next function of the same name, with its arguments. The C++ library's
+/// calls `free`, which then says what is wrong.
 macro_rules! operator_delete {
     ($($name:ident = $symbol:literal,)*) => {$(
         #[unsafe(export_name = $symbol)]
-        unsafe extern "C" fn $name(block: *mut c_void) {
-            // SAFETY: the C++ standard's contract, which is C's.
-            unsafe { release(block) }
+        unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
+            match NonNull::new(block.cast()) {
+                // SAFETY: the C++ standard's contract, which is C's.
+                Some(found) if HEAP.contains(found) => unsafe { HEAP.free(found) },
+                // SAFETY: the symbol is that of an `operator delete`; the block is not of this heap.
+                Some(_) => unsafe { pass_on(concat!($symbol, "\0"), block, second, third) },
+                None => {}
+            }
         }
     )*};
+}
+
+/// # Safety
+/// `name` ends with a zero byte and is that of an `operator delete`; `block` came from the program's `operator new`. The other
+/// arguments are what came in their registers, whether the form has them or not.
+#[cold]
+#[inline(never)]
+unsafe fn pass_on(name: &str, block: *mut c_void, second: usize, third: usize) {
+    // SAFETY: looks a name up; no lock of the heap is held, so the dynamic linker may allocate.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    if next.is_null() {
+        // SAFETY: stops the program, since the block is none of this heap.
+        return unsafe { release(block) };
+    }
+    // SAFETY: a function of that name takes a pointer and at most two words, all in registers.
+    let next: unsafe extern "C" fn(*mut c_void, usize, usize) = unsafe { core::mem::transmute(next) };
+    // SAFETY: the caller's promise.
+    unsafe { next(block, second, third) }
 }
 
 operator_delete! {

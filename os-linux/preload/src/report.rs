@@ -39,7 +39,7 @@ pub(crate) fn write_xml(stats: &Stats, mut out: Stream) {
 fn write_heap(stats: &Stats, out: &mut dyn Write) -> fmt::Result {
     let figures = figures_of(stats);
     writeln!(out, "<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>")?;
-    write_classes(stats, out)?;
+    write_classes(out)?;
     writeln!(out, "</sizes>")?;
     writeln!(out, "<total type=\"fast\" count=\"{}\" size=\"{}\"/>", figures.smblks, figures.fsmblks)?;
     writeln!(out, "<total type=\"rest\" count=\"{}\" size=\"{}\"/>", figures.smblks, figures.fordblks)?;
@@ -51,10 +51,10 @@ fn write_heap(stats: &Stats, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "</malloc>")
 }
 
-fn write_classes(stats: &Stats, out: &mut dyn Write) -> fmt::Result {
+fn write_classes(out: &mut dyn Write) -> fmt::Result {
     let mut below = 0;
     for class in SizeClass::all() {
-        let ClassStats { live, cached, .. } = stats.classes[class.index()];
+        let ClassStats { live, cached, .. } = HEAP.class_stats(class);
         let (from, to) = (below + 1, class.size());
         below = to;
         if live + cached > 0 {

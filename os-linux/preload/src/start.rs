@@ -4,6 +4,7 @@
 //! Calls the heap and `freestone_linux`. The heap needs none of it to work: it serves calls before, and after.
 
 use crate::{HEAP, report};
+use core::sync::atomic::AtomicU64;
 use freestone_core::{AddressSeal, Heap};
 use freestone_linux::conf::{self, Report};
 use freestone_linux::{Linux, fork};
@@ -39,5 +40,10 @@ unsafe impl fork::ProcessHeap for Process {
 
     fn heap() -> &'static Heap<Self::Home> {
         &HEAP
+    }
+
+    fn mask() -> &'static AtomicU64 {
+        static MASK: AtomicU64 = AtomicU64::new(0);
+        &MASK
     }
 }
