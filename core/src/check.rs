@@ -230,3 +230,149 @@ impl Default for Walk {
         Self { mapped: 0, live: 0, dirty: 0, with_dirty: 0, empty: 0, with_room: 0, idle: 0, out: none, partial: none }
     }
 }
+
+/// Each invariant is broken by hand once, and must be named.
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::claim_lists::{ClaimLists, CoreId};
+    use crate::fault::Fault;
+    use crate::lock::{Context, SpinLock};
+    use crate::page_map::{Entry, RadixMap};
+    use crate::platform::{Contents, Mapped, PageSource, Purged, Refused};
+    use crate::seal::Unsealed;
+    use crate::units::{PAGE_SIZE, PageRun};
+    use core::alloc::Layout;
+    use core::num::NonZeroUsize;
+    use std::alloc::alloc_zeroed;
+    use std::boxed::Box;
+
+    /// One core, one thread, and pages that are never given back.
+    struct Home;
+
+    // SAFETY: fresh memory for each run; refusing is always allowed.
+    unsafe impl PageSource for Home {
+        fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
+            let layout = Layout::from_size_align(pages.bytes(), align).ok()?;
+            // SAFETY: not of size 0.
+            let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+            Some(Mapped { start, contents: Contents::Zeroed })
+        }
+        unsafe fn unmap(&self, _: PageRun) -> Result<(), Refused> {
+            Err(Refused)
+        }
+        unsafe fn purge(&self, _: PageRun) -> Purged {
+            Purged::Refused
+        }
+    }
+
+    // SAFETY: one thread uses a heap.
+    unsafe impl Context for Home {
+        fn id() -> NonZeroUsize {
+            NonZeroUsize::MIN
+        }
+    }
+
+    impl CoreId for Home {
+        fn core() -> usize {
+            0
+        }
+    }
+
+    impl Platform for Home {
+        type Source = Self;
+        type Lists = ClaimLists<Self, 1>;
+        type Lock = SpinLock<Self>;
+        type Map = RadixMap;
+        type Seal = Unsealed;
+        fn stop(fault: Fault) -> ! {
+            panic!("{fault}")
+        }
+    }
+
+    const CLASS: SizeClass = SizeClass::of(100, 1).unwrap();
+
+    /// A heap with something in every part: cached and live objects, a run, dirty pages, a huge block and an idle mapping.
+    fn furnished() -> Box<Heap<Home>> {
+        let heap = Box::new(Heap::new(Home));
+        for (size, keep) in [(100, true), (100, false), (400_000, true), (300_000, false), (3 << 20, true), (2 << 20, false)]
+        {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            let block = heap.allocate(layout).unwrap();
+            if !keep {
+                // SAFETY: allocated a line above, with that layout.
+                unsafe { heap.deallocate(block, layout) };
+            }
+        }
+        heap
+    }
+
+    /// What the checker says after `breach`: the number of an invariant.
+    fn named_after(breach: impl FnOnce(&mut Heap<Home>)) -> &'static str {
+        let mut heap = furnished();
+        assert_eq!(heap.check(), Ok(()));
+        breach(&mut heap);
+        heap.check().expect_err("the breach is not seen").invariant.split(':').next().unwrap_or_default()
+    }
+
+    fn pages(heap: &mut Heap<Home>) -> &mut PageHeap {
+        heap.spans.back.pages_mut().0
+    }
+
+    #[test]
+    fn counts_that_are_off_are_named() {
+        assert_eq!(named_after(|heap| pages(heap).counts.dirty += 1), "P1");
+        assert_eq!(named_after(|heap| pages(heap).counts.empty += 1), "P4");
+        assert_eq!(named_after(|heap| pages(heap).counts.live += 1), "P5");
+        assert_eq!(named_after(|heap| pages(heap).counts.mapped += 1), "P5");
+        assert_eq!(named_after(|heap| pages(heap).counts.idle += 1), "G1");
+        assert_eq!(named_after(|heap| _ = heap.spans.central(CLASS).counts.out.fetch_add(1, Relaxed)), "E1");
+        let misallot = |heap: &mut Heap<Home>| {
+            heap.cache.lists.slab(0).unwrap().allotted.fetch_add(1, Relaxed);
+        };
+        assert_eq!(named_after(misallot), "F1");
+    }
+
+    #[test]
+    fn what_is_missing_in_a_list_is_named() {
+        let unlist_dirty = |heap: &mut Heap<Home>| {
+            let pages = pages(heap);
+            let chunk = pages.with_dirty.oldest().unwrap();
+            pages.with_dirty.remove(&InDirty, chunk);
+        };
+        let unfile = |heap: &mut Heap<Home>| {
+            let pages = pages(heap);
+            let chunk = pages.all.first().unwrap();
+            pages.bins.remove(&InBin, chunk);
+        };
+        let unlist_span = |heap: &mut Heap<Home>| {
+            let mut partial = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap();
+            let span = partial.first().unwrap();
+            partial.remove(&InList, span);
+        };
+        assert_eq!(named_after(unlist_dirty), "P2");
+        assert_eq!(named_after(unfile), "P3");
+        assert_eq!(named_after(unlist_span), "S5");
+    }
+
+    #[test]
+    fn entries_that_are_wrong_are_named() {
+        let set = |heap: &mut Heap<Home>, page: usize, entry: Entry| {
+            let span = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap().first().unwrap();
+            assert!(heap.spans.back.ground.map.set(span.start().addr().get() + page * PAGE_SIZE, entry));
+        };
+        assert_eq!(named_after(|heap| set(heap, 0, Entry::NONE)), "P6");
+        assert_eq!(named_after(|heap| set(heap, 1, Entry::NONE)), "M1");
+        let forget_huge = |heap: &mut Heap<Home>| {
+            let span = pages(heap).huge.first().unwrap();
+            assert!(heap.spans.back.ground.map.set(span.start().addr().get(), Entry::NONE));
+        };
+        let name_idle = |heap: &mut Heap<Home>| {
+            let span = pages(heap).idle.oldest().unwrap();
+            assert!(heap.spans.back.ground.map.set(span.start().addr().get(), Entry::new(span)));
+        };
+        assert_eq!(named_after(forget_huge), "M1");
+        assert_eq!(named_after(name_idle), "G2");
+    }
+}
