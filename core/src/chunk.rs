@@ -181,15 +181,18 @@ impl Chunk {
     }
 
     fn measure(&self) {
-        self.longest.set((!self.live.get()).runs().map(|run| run.len()).max().unwrap_or(0));
+        self.longest.set(self.longest_free());
+    }
+
+    fn longest_free(&self) -> usize {
+        (!self.live.get()).runs().map(|run| run.len()).max().unwrap_or(0)
     }
 
     /// The first broken invariant, if one is.
     pub(crate) fn broken(&self) -> Option<&'static str> {
-        let longest = (!self.live.get()).runs().map(|run| run.len()).max().unwrap_or(0);
         if !(self.dirty.get() & self.zero.get()).is_empty() {
             return Some("K1: no page is both dirty and zero");
         }
-        (longest != self.longest.get()).then_some("K2: a chunk's longest free run is known")
+        (self.longest_free() != self.longest.get()).then_some("K2: a chunk's longest free run is known")
     }
 }

@@ -18,7 +18,6 @@ use crate::chain::{Block, Chain};
 use crate::core_cache::CoreCache;
 use crate::fault::FaultKind;
 use crate::page_heap::Stale;
-use crate::page_map::PageMap;
 use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
 use crate::seal::Seal;
 use crate::size_class::{STEP, SizeClass};
@@ -135,12 +134,24 @@ impl<P: Platform> Heap<P> {
     /// The block at `ptr`, if there is one, is not used any more.
     #[inline]
     pub unsafe fn free(&self, ptr: NonNull<u8>) {
-        match self.spans.back.find(ptr) {
-            // SAFETY: an object starts here, and the caller gives it up.
-            Ok(Found::Object(class, _)) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
-            Ok(Found::Large(_)) => self.free_large(ptr),
-            Err(kind) => Back::<P>::stop(ptr, kind),
+        // SAFETY: the caller's promise.
+        if let Err(kind) = unsafe { self.try_free(ptr) } {
+            Back::<P>::stop(ptr, kind);
         }
+    }
+
+    /// As [`free`](Self::free), but leaves a pointer at which no block of this heap starts to the caller: `Foreign` or `Interior`.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    #[inline]
+    pub unsafe fn try_free(&self, ptr: NonNull<u8>) -> Result<(), FaultKind> {
+        match self.spans.back.find(ptr)? {
+            // SAFETY: an object starts here, and the caller gives it up.
+            Found::Object(class, _) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
+            Found::Large(_) => self.free_large(ptr),
+        }
+        Ok(())
     }
 
     /// As [`free`](Self::free), and stops the program if a block of `layout` would not be what lies at `ptr`.
@@ -196,12 +207,6 @@ impl<P: Platform> Heap<P> {
             Found::Object(class, _) => Some(class.size()),
             Found::Large(span) => Some(span.block_bytes()),
         }
-    }
-
-    /// Whether the page of `ptr` belongs to a class span of this heap or begins a large block of it. One look-up.
-    #[inline]
-    pub fn contains(&self, ptr: NonNull<u8>) -> bool {
-        self.spans.back.ground.map.get(ptr.addr().get()).span().is_some()
     }
 
     /// Empties every cache and gives all free memory back to the source. Returns bytes.
@@ -272,19 +277,20 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     fn free_large(&self, ptr: NonNull<u8>) {
-        match self.spans.back.find(ptr) {
-            Ok(Found::Large(span)) => self.spans.back.give_large(ptr, span),
-            Ok(Found::Object(..)) => Back::<P>::stop(ptr, FaultKind::WrongSize),
-            Err(kind) => Back::<P>::stop(ptr, kind),
-        }
+        self.spans.back.give_large(ptr, self.large_at(ptr));
         self.after_slow_path();
     }
 
     #[cold]
     #[inline(never)]
     fn resize_large(&self, ptr: NonNull<u8>, new: Layout) -> Option<NonNull<u8>> {
+        self.resize_span(self.large_at(ptr), new)
+    }
+
+    /// The large block at `ptr`; stops the program where there is none.
+    fn large_at(&self, ptr: NonNull<u8>) -> SpanRef {
         match self.spans.back.find(ptr) {
-            Ok(Found::Large(span)) => self.resize_span(span, new),
+            Ok(Found::Large(span)) => span,
             Ok(Found::Object(..)) => Back::<P>::stop(ptr, FaultKind::WrongSize),
             Err(kind) => Back::<P>::stop(ptr, kind),
         }
@@ -393,22 +399,17 @@ impl<P: Platform> Heap<P> {
     /// signal handler) stays as it is, in both processes.
     fn try_freeze(&self) -> Result<(), usize> {
         for n in 0..LOCKS {
-            let mine = match self.lock(n).try_enter() {
-                Entry::Got => 0,
-                Entry::Mine => 1,
+            let (word, bit) = (&self.mine_at_freeze[n / 64], 1 << (n % 64));
+            // Relaxed: written and read by the context that is inside the lock.
+            match self.lock(n).try_enter() {
+                Entry::Got => _ = word.fetch_and(!bit, Relaxed),
+                Entry::Mine => _ = word.fetch_or(bit, Relaxed),
                 Entry::Busy => {
                     // SAFETY: the locks below were entered by this loop.
                     unsafe { self.leave_locks_below(n) };
                     return Err(n);
                 }
-            };
-            let (word, bit) = (&self.mine_at_freeze[n / 64], 1 << (n % 64));
-            // Relaxed: written and read by the context that is inside the lock.
-            if mine == 1 {
-                word.fetch_or(bit, Relaxed)
-            } else {
-                word.fetch_and(!bit, Relaxed)
-            };
+            }
         }
         Ok(())
     }

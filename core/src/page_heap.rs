@@ -101,9 +101,11 @@ impl<S: PageSource> Tables for PoolTables<'_, S> {
     }
 }
 
-/// Free entries of a run, before or after use.
-fn set_entries(map: &impl PageMap, run: PageRun, entry: Entry) {
-    for page in 0..run.pages.0 {
+/// Makes the page map say `entry` for a span of a chunk: for each page of a class span, for the first of a large block.
+fn set_entries(map: &impl PageMap, span: SpanRef, entry: Entry) {
+    let run = span.run();
+    let named = span.class().map_or(1, |_| run.pages.0);
+    for page in 0..named {
         let is_set = map.set(run.start.addr().get() + Pages(page).bytes(), entry);
         debug_assert!(is_set, "a chunk's entries are reserved when it is mapped");
     }
@@ -164,14 +166,11 @@ impl PageHeap {
 
     /// Puts a span into the page map and the counts.
     fn enter<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) {
-        let (entry, run) = (Entry::new(span), span.run());
+        set_entries(&ground.map, span, Entry::new(span));
+        let run = span.run();
         match span.class() {
-            Some(class) => {
-                set_entries(&ground.map, run, entry);
-                self.counts.dense += dense_pages(class, run);
-            }
+            Some(class) => self.counts.dense += dense_pages(class, run),
             None => {
-                set_entries(&ground.map, run.part(Pages(0), Pages(1)), entry);
                 self.counts.large_blocks += 1;
                 self.counts.large += run.pages.0;
             }
@@ -180,14 +179,11 @@ impl PageHeap {
 
     /// Takes a span of a chunk back, of which `touched` pages were written.
     pub(crate) fn give<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, touched: Pages) {
+        set_entries(&ground.map, span, Entry::NONE);
         let (run, chunk) = (span.run(), span.chunk.get());
         match span.class() {
-            Some(class) => {
-                set_entries(&ground.map, run, Entry::NONE);
-                self.counts.dense -= dense_pages(class, run);
-            }
+            Some(class) => self.counts.dense -= dense_pages(class, run),
             None => {
-                set_entries(&ground.map, run.part(Pages(0), Pages(1)), Entry::NONE);
                 self.counts.large_blocks -= 1;
                 self.counts.large -= run.pages.0;
             }

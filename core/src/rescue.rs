@@ -9,21 +9,20 @@
 
 use crate::chain::fits;
 use crate::ground::{Counted, Ground};
-use crate::list::{Linked, Links};
+use crate::list::Links;
 use crate::meta::MapNode;
 use crate::page_map::{Entry, PageMap};
 use crate::platform::{Contents, PageSource, Platform, Tables};
 use crate::size_class::SizeClass;
-use crate::span::{InList, Kind, Span, SpanRef};
+use crate::span::{Kind, Span, SpanRef};
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use crate::units::{PAGE_SIZE, PageRun, Pages};
 use core::ptr::{NonNull, null_mut};
 
 /// The stacks of blocks and tables that wait for adoption.
-#[derive(Debug)]
 pub(crate) struct Rescued {
-    newest: AtomicPtr<Span>,
-    tables: AtomicPtr<MapNode>,
+    spans: Stack<Span>,
+    tables: Stack<MapNode>,
 }
 
 /// Makes tables out of mappings of their own, for who is not inside the page heap.
@@ -44,15 +43,17 @@ impl<S: PageSource> Tables for StrayTables<'_, S> {
             unsafe { table.write_bytes(0, Pages(pages.0 - 1).bytes()) };
         }
         let node = run.start.cast::<MapNode>();
-        // SAFETY: the first page of the run is longer than a node, aligned, and ours.
-        unsafe { node.write(MapNode { run, next: None }) };
-        self.rescued.push_table(node);
+        // SAFETY: the first page of the run is longer than a node, aligned, and ours; it stays as long as the heap.
+        unsafe {
+            node.write(MapNode { run, next: None });
+            self.rescued.tables.push(node);
+        }
         Some(table)
     }
 }
 
 impl Rescued {
-    pub(crate) const EMPTY: Self = Self { newest: AtomicPtr::new(null_mut()), tables: AtomicPtr::new(null_mut()) };
+    pub(crate) const EMPTY: Self = Self { spans: Stack::EMPTY, tables: Stack::EMPTY };
 
     /// A block of `bytes` at a multiple of `align`, for a request of `class`, outside everything a lock guards.
     pub(crate) fn make<P: Platform>(
@@ -83,65 +84,86 @@ impl Rescued {
             let _ = unsafe { ground.source.unmap(run) };
             return None;
         }
-        self.push(span);
+        // SAFETY: the descriptor is fresh, and its mapping stays until the block is freed, which adopts it first.
+        unsafe { self.spans.push(span.as_ptr()) };
         Some((start, mapped.contents))
-    }
-
-    fn push(&self, span: SpanRef) {
-        let mut newest = self.newest.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: what is on the stack is a descriptor that stays until its block is freed, which adopts it first.
-            let next = NonNull::new(newest).map(|span| unsafe { SpanRef::new(span) });
-            InList.set_links(span, Links { prev: None, next });
-            // Release pairs with the Acquire in `take_all`: the descriptor is seen with its address.
-            match self.newest.compare_exchange_weak(newest, span.as_ptr().as_ptr(), Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => newest = now,
-            }
-        }
     }
 
     /// Takes every block that waits; the caller adopts each.
     pub(crate) fn take_all(&self) -> impl Iterator<Item = SpanRef> + use<> {
-        let mut next = match self.newest.load(Ordering::Relaxed).is_null() {
-            true => None,
-            // Acquire pairs with the Release in `push`.
-            false => NonNull::new(self.newest.swap(null_mut(), Ordering::Acquire)),
-        }
-        // SAFETY: as in `push`.
-        .map(|span| unsafe { SpanRef::new(span) });
-        core::iter::from_fn(move || {
-            let span = next?;
-            next = InList.links(span).next;
-            Some(span)
-        })
+        // SAFETY: what was on the stack is a descriptor that stays until its block is freed, which adopts it first.
+        self.spans.take_all().map(|span| unsafe { SpanRef::new(span) })
     }
 
-    fn push_table(&self, mut node: NonNull<MapNode>) {
-        let mut newest = self.tables.load(Ordering::Relaxed);
+    /// Takes every table that waits; the caller adopts each, once, before it asks for the next.
+    pub(crate) fn take_tables(&self) -> impl Iterator<Item = NonNull<MapNode>> + use<> {
+        self.tables.take_all()
+    }
+}
+
+/// Push and take-all, so there is no ABA.
+struct Stack<T> {
+    newest: AtomicPtr<T>,
+}
+
+/// What links itself into a stack.
+trait Stacked {
+    /// The next older member, or what was last set.
+    fn next(&self) -> Option<NonNull<Self>>;
+    fn set_next(&mut self, next: Option<NonNull<Self>>);
+}
+
+impl Stacked for Span {
+    fn next(&self) -> Option<NonNull<Self>> {
+        self.links.get().next.map(SpanRef::as_ptr)
+    }
+
+    fn set_next(&mut self, next: Option<NonNull<Self>>) {
+        // SAFETY: what is on the stack is a descriptor that stays until its block is freed, which adopts it first.
+        self.links.set(Links { prev: None, next: next.map(|span| unsafe { SpanRef::new(span) }) });
+    }
+}
+
+impl Stacked for MapNode {
+    fn next(&self) -> Option<NonNull<Self>> {
+        self.next
+    }
+
+    fn set_next(&mut self, next: Option<NonNull<Self>>) {
+        self.next = next;
+    }
+}
+
+impl<T: Stacked> Stack<T> {
+    const EMPTY: Self = Self { newest: AtomicPtr::new(null_mut()) };
+
+    /// # Safety
+    /// The member is initialised, nobody else's, and stays until it was taken.
+    unsafe fn push(&self, mut member: NonNull<T>) {
+        let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the node is this context's until the exchange.
-            unsafe { node.as_mut().next = NonNull::new(newest) };
-            // Release pairs with the Acquire in `take_tables`: the node is seen with its address.
-            match self.tables.compare_exchange_weak(newest, node.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+            // SAFETY: the member is this context's until the exchange.
+            unsafe { member.as_mut() }.set_next(NonNull::new(newest));
+            // Release pairs with the Acquire in `take_all`: the member is seen with its address.
+            match self.newest.compare_exchange_weak(newest, member.as_ptr(), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => newest = now,
             }
         }
     }
 
-    /// Takes every table that waits; the caller adopts each, once, before it asks for the next.
-    pub(crate) fn take_tables(&self) -> impl Iterator<Item = NonNull<MapNode>> + use<> {
-        let mut next = match self.tables.load(Ordering::Relaxed).is_null() {
+    /// Takes every member; each may be changed before the next is asked for.
+    fn take_all(&self) -> impl Iterator<Item = NonNull<T>> + use<T> {
+        let mut next = match self.newest.load(Ordering::Relaxed).is_null() {
             true => None,
-            // Acquire pairs with the Release in `push_table`.
-            false => NonNull::new(self.tables.swap(null_mut(), Ordering::Acquire)),
+            // Acquire pairs with the Release in `push`.
+            false => NonNull::new(self.newest.swap(null_mut(), Ordering::Acquire)),
         };
         core::iter::from_fn(move || {
-            let node = next?;
-            // SAFETY: the swap made this context the owner of every node from the newest on.
-            next = unsafe { node.as_ref().next };
-            Some(node)
+            let member = next?;
+            // SAFETY: the swap made this context the owner of every member from the newest on.
+            next = unsafe { member.as_ref() }.next();
+            Some(member)
         })
     }
 }

@@ -60,7 +60,7 @@ pub struct Span {
     /// The whole run; for a rescued block, with the page before `start`.
     run: Cell<PageRun>,
     pub(crate) chunk: Cell<Option<ChunkRef>>,
-    links: Cell<Links<SpanRef>>,
+    pub(crate) links: Cell<Links<SpanRef>>,
     free: [Cell<u64>; WORDS],
 }
 

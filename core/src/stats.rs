@@ -37,7 +37,7 @@ pub struct Stats {
     pub huge_blocks: usize,
     /// Their bytes.
     pub huge_bytes: usize,
-    /// Requests for large blocks so far.
+    /// Large blocks handed out so far.
     pub large_taken: usize,
     /// Large blocks freed so far.
     pub large_given: usize,

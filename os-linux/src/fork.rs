@@ -34,7 +34,7 @@ pub fn guard<H: ProcessHeap>() -> bool {
 /// Signals wait until the fork is over: a handler that forks as well would find this thread's locks and leave them for it, in
 /// the middle of the first fork.
 pub extern "C" fn before<H: ProcessHeap>() {
-    let mask = block_signals();
+    let mask = sys::set_signal_mask(sys::SIG_SETMASK, !0);
     H::heap().freeze();
     // Relaxed, here and below: only the thread that has frozen the heap uses it.
     H::mask().store(mask, Ordering::Relaxed);
@@ -45,7 +45,7 @@ pub extern "C" fn after_in_parent<H: ProcessHeap>() {
     let mask = H::mask().load(Ordering::Relaxed);
     // SAFETY: libc calls it after `before`, in the thread that forked, and no handler of this thread forked in between.
     unsafe { H::heap().thaw(Side::Parent) }
-    restore_signals(mask);
+    sys::set_signal_mask(sys::SIG_SETMASK, mask);
 }
 
 /// The handler that is called in the child.
@@ -53,23 +53,5 @@ pub extern "C" fn after_in_child<H: ProcessHeap>() {
     let mask = H::mask().load(Ordering::Relaxed);
     // SAFETY: as for the parent; the child's only thread is the copy of the one that forked.
     unsafe { H::heap().thaw(Side::Child) }
-    restore_signals(mask);
-}
-
-const SIG_SETMASK: usize = 2;
-/// Bytes of a signal set in the kernel's interface.
-const SET_BYTES: usize = 8;
-
-/// Blocks every signal that can be, and answers the mask before; what cannot be read is taken for empty.
-fn block_signals() -> u64 {
-    let (all, mut before) = (!0_u64, 0_u64);
-    let (new, old) = ((&raw const all).addr(), (&raw mut before).expose_provenance());
-    // SAFETY: reads one set and writes the other.
-    let _ = unsafe { sys::call(sys::RT_SIGPROCMASK, [SIG_SETMASK, new, old, SET_BYTES, 0, 0]) };
-    before
-}
-
-fn restore_signals(mask: u64) {
-    // SAFETY: reads the set.
-    let _ = unsafe { sys::call(sys::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const mask).addr(), 0, SET_BYTES, 0, 0]) };
+    sys::set_signal_mask(sys::SIG_SETMASK, mask);
 }

@@ -5,9 +5,6 @@ use crate::sys;
 use core::fmt::{self, Write};
 
 const SIGABRT: usize = 6;
-const SIG_UNBLOCK: usize = 1;
-/// Bytes of a signal set in the kernel's interface.
-const SET_BYTES: usize = 8;
 
 /// A line that is built on the stack; what does not fit is cut off.
 #[derive(Debug)]
@@ -59,7 +56,7 @@ pub fn abort() -> ! {
     raise_abort();
     // The handler returned, or the signal is ignored: now without one.
     // SAFETY: a zeroed action is the default one; 32 bytes is the kernel's structure.
-    let _ = unsafe { sys::call(sys::RT_SIGACTION, [SIGABRT, [0_usize; 4].as_ptr().addr(), 0, SET_BYTES, 0, 0]) };
+    let _ = unsafe { sys::call(sys::RT_SIGACTION, [SIGABRT, [0_usize; 4].as_ptr().addr(), 0, sys::SET_BYTES, 0, 0]) };
     raise_abort();
     loop {
         // SAFETY: ends the process; reached only where a sandbox forbade the signal.
@@ -68,10 +65,9 @@ pub fn abort() -> ! {
 }
 
 fn raise_abort() {
-    let set: u64 = 1 << (SIGABRT - 1);
-    // SAFETY: the first call reads `set`; none writes memory.
+    sys::set_signal_mask(sys::SIG_UNBLOCK, 1 << (SIGABRT - 1));
+    // SAFETY: none of the calls touches memory.
     unsafe {
-        let _ = sys::call(sys::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const set).addr(), 0, SET_BYTES, 0, 0]);
         let (Ok(process), Ok(thread)) = (sys::call(sys::GETPID, [0; 6]), sys::call(sys::GETTID, [0; 6])) else { return };
         let _ = sys::call(sys::TGKILL, [process, thread, SIGABRT, 0, 0, 0]);
     }

@@ -96,3 +96,17 @@ pub(crate) fn single_threaded() -> bool {
     // does not see that write.
     !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }
+
+pub(crate) const SIG_UNBLOCK: usize = 1;
+pub(crate) const SIG_SETMASK: usize = 2;
+/// Bytes of a signal set in the kernel's interface.
+pub(crate) const SET_BYTES: usize = 8;
+
+/// Changes the calling thread's signal mask by `set`, as `how` says. Answers the mask before; what cannot be read is empty.
+pub(crate) fn set_signal_mask(how: usize, set: u64) -> u64 {
+    let mut before = 0_u64;
+    let (new, old) = ((&raw const set).addr(), (&raw mut before).expose_provenance());
+    // SAFETY: reads one set and writes the other.
+    let _ = unsafe { call(RT_SIGPROCMASK, [how, new, old, SET_BYTES, 0, 0]) };
+    before
+}

@@ -7,6 +7,7 @@ use crate::{ALIGN, HEAP};
 use core::alloc::Layout;
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use freestone_core::FaultKind;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(block: *mut c_void) {
@@ -75,12 +76,14 @@ macro_rules! operator_delete {
     ($($name:ident = $symbol:literal,)*) => {$(
         #[unsafe(export_name = $symbol)]
         unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
-            match NonNull::new(block.cast()) {
-                // SAFETY: the C++ standard's contract, which is C's.
-                Some(found) if HEAP.contains(found) => unsafe { HEAP.free(found) },
+            let Some(found) = NonNull::new(block.cast()) else { return };
+            // SAFETY: the C++ standard's contract, which is C's.
+            match unsafe { HEAP.try_free(found) } {
+                Ok(()) => {}
                 // SAFETY: the symbol is that of an `operator delete`; the block is not of this heap.
-                Some(_) => unsafe { pass_on(concat!($symbol, "\0"), block, second, third) },
-                None => {}
+                Err(FaultKind::Foreign) => unsafe { pass_on(concat!($symbol, "\0"), block, second, third) },
+                // SAFETY: as above; this stops the program.
+                Err(_) => unsafe { release(block) },
             }
         }
     )*};
