@@ -188,7 +188,7 @@ impl<P: Platform> Back<P> {
     /// Leaves a block to the interrupted holder.
     #[cold]
     pub(crate) fn queue(&self, block: Block) {
-        self.queue.push(block);
+        self.queue.push(block, 0);
         // Relaxed: a figure.
         self.queued.fetch_add(1, Relaxed);
     }

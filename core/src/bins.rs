@@ -1,4 +1,4 @@
-//! Bins: free pieces by size, with a two-level bitmap, so that a piece that fits is found in constant time.
+//! Bins: free pieces by size, with a bitmap of those that are not empty, so that a piece that fits is found in constant time.
 //!
 //! Written once: the page heap keeps its chunks here by their longest free run (units are pages), a region heap its free
 //! blocks (units are granules). A bin's number is a small float of the size: exact to 15 units, then eight steps a doubling.
@@ -7,7 +7,6 @@
 //!   units   1 2 … 15 | 16-17 18-19 … 30-31 | 32-35 … 60-63 | 64-71 …        bin of a piece: the one its size falls in
 //!   bin     1 2 … 15 | 16    17    … 23    | 24    … 31    | 32    …
 //!
-//!   top     [ 0 1 ]                            one bit a word that is not zero
 //!   words   [ 0000…0 ][ 0010…1 ]               one bit a bin that is not empty
 //! ```
 //!
@@ -17,10 +16,10 @@
 #![forbid(unsafe_code)]
 
 use crate::list::{Linked, List};
+use core::marker::PhantomData;
 
 const BITS: usize = usize::BITS as usize;
 const STEPS: usize = 8;
-const EXACT: usize = 2 * STEPS;
 /// Members of the floor bin that a search looks at, at most.
 const PROBES: usize = 8;
 
@@ -30,90 +29,140 @@ pub trait Pieces: Linked {
     fn units(&self, id: Self::Id) -> usize;
 }
 
-/// The bins: `WORDS` × `usize::BITS` of them.
+/// The bins: a list each in `lists`, `[List<I>; N]`, and a bit each in `words`, `[usize; bitmap_words(N)]`. All-zero memory is an
+/// empty set where all-zero is `None` for an `Option<I>`.
 #[derive(Debug)]
-pub struct Bins<I, const WORDS: usize> {
-    top: usize,
-    words: [usize; WORDS],
-    lists: [[List<I>; BITS]; WORDS],
+pub struct Bins<I, Words, Lists> {
+    words: Words,
+    lists: Lists,
+    members: PhantomData<I>,
+}
+
+/// Words that hold a bit each for `bins` bins.
+pub(crate) const fn bitmap_words(bins: usize) -> usize {
+    bins.div_ceil(BITS)
 }
 
 /// The bin of a piece of `units`.
-const fn bin_of(units: usize) -> usize {
-    if units < EXACT {
-        return units;
-    }
-    let top = units.ilog2() as usize;
-    let doubling = top - EXACT.ilog2() as usize;
-    EXACT + doubling * STEPS + (units >> (top - STEPS.ilog2() as usize)) % STEPS
+#[inline(always)]
+pub(crate) const fn bin_of(units: usize) -> usize {
+    let doublings = (units | STEPS).ilog2() - STEPS.ilog2();
+    doublings as usize * STEPS + (units >> doublings)
 }
 
-impl<I: Copy + Eq, const WORDS: usize> Bins<I, WORDS> {
-    pub(crate) const EMPTY: Self =
-        Self { top: 0, words: [0; WORDS], lists: [const { [const { List::EMPTY }; BITS] }; WORDS] };
+impl<I: Copy + Eq, const WORDS: usize, const BINS: usize> Bins<I, [usize; WORDS], [List<I>; BINS]> {
+    pub(crate) const EMPTY: Self = Self { words: [0; WORDS], lists: [const { List::EMPTY }; BINS], members: PhantomData };
 
     /// Whether `units` has a bin: checked once, where a heap's greatest piece is known.
     pub(crate) const fn holds(units: usize) -> bool {
-        bin_of(units) < WORDS * BITS
+        bin_of(units) < BINS
     }
+}
 
+impl<I, Words, Lists> Bins<I, Words, Lists>
+where
+    I: Copy + Eq,
+    Words: AsRef<[usize]> + AsMut<[usize]>,
+    Lists: AsRef<[List<I>]> + AsMut<[List<I>]>,
+{
     /// Files a piece.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
-        let (word, bit) = place(bin_of(pieces.units(id)));
-        self.lists[word][bit].insert(pieces, id);
-        self.words[word] |= 1 << bit;
-        self.top |= 1 << word;
+        let bin = bin_of(pieces.units(id));
+        self.lists.as_mut()[bin].insert(pieces, id);
+        self.words.as_mut()[bin / BITS] |= 1 << (bin % BITS);
     }
 
     /// Takes a piece out; its units are still those it was filed by.
+    #[inline(always)]
     pub(crate) fn remove(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
-        let (word, bit) = place(bin_of(pieces.units(id)));
-        self.lists[word][bit].remove(pieces, id);
-        if self.lists[word][bit].first().is_none() {
-            self.words[word] &= !(1 << bit);
-            if self.words[word] == 0 {
-                self.top &= !(1 << word);
-            }
+        let bin = bin_of(pieces.units(id));
+        let list = &mut self.lists.as_mut()[bin];
+        list.remove(pieces, id);
+        if list.first().is_none() {
+            self.words.as_mut()[bin / BITS] &= !(1 << (bin % BITS));
         }
     }
 
     /// A piece of at least `units`, which stays filed.
     pub(crate) fn find(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
-        let floor = bin_of(units);
-        if floor >= WORDS * BITS {
-            return None;
+        match self.fitting_bin(pieces, units)? {
+            Some(bin) => self.lists.as_ref()[bin].first(),
+            None => self.probe(pieces, units),
         }
-        let (word, bit) = place(floor);
-        let mut candidates = self.lists[word][bit].iter(pieces).take(PROBES);
-        let fits = |id: &I| pieces.units(*id) >= units;
-        candidates.next().filter(fits).or_else(|| self.first_above(floor)).or_else(|| candidates.find(fits))
     }
 
-    fn first_above(&self, bin: usize) -> Option<I> {
-        let (word, bit) = place(bin + 1);
-        let rest = self.words.get(word)? & (!0 << bit);
+    /// As [`find`](Self::find), and takes the piece out.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
+        match self.fitting_bin(pieces, units)? {
+            Some(bin) => self.pop(pieces, bin),
+            None => self.probe(pieces, units).inspect(|id| self.remove(pieces, *id)),
+        }
+    }
+
+    /// A few pieces of at least `units`, or of the same bin, the smallest bins first; they stay filed.
+    pub(crate) fn candidates<P: Pieces<Id = I>>(&self, pieces: &P, units: usize) -> impl Iterator<Item = I> {
+        let bins = core::iter::successors(Some(bin_of(units)), |bin| self.next_bin(*bin));
+        bins.filter_map(|bin| self.lists.as_ref().get(bin)).flat_map(|list| list.iter(pieces)).take(PROBES)
+    }
+
+    /// The largest piece's length, or a little less: that of a piece of the last bin that has any.
+    pub(crate) fn longest(&self, pieces: &impl Pieces<Id = I>) -> usize {
+        let last = self.lists.as_ref().iter().rev().find_map(List::first);
+        last.map_or(0, |id| pieces.units(id))
+    }
+
+    /// A bin whose first piece has at least `units`: the floor bin or the first above it. `Some(None)`: only the floor bin is left,
+    /// and its first does not fit; `None`: there is no bin for so many.
+    #[inline(always)]
+    fn fitting_bin(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<Option<usize>> {
+        let floor = bin_of(units);
+        let first = self.lists.as_ref().get(floor)?.first();
+        Some(if first.is_some_and(|id| pieces.units(id) >= units) { Some(floor) } else { self.next_bin(floor) })
+    }
+
+    /// The first bin above `bin` that has members.
+    #[inline(always)]
+    fn next_bin(&self, bin: usize) -> Option<usize> {
+        let (from, words) = (bin + 1, self.words.as_ref());
+        let rest = words.get(from / BITS)? & (!0 << (from % BITS));
         let (word, bits) = match rest {
-            0 => {
-                let above = self.top & (!0_usize).checked_shl(word as u32 + 1).unwrap_or(0);
-                let word = if above == 0 { return None } else { above.trailing_zeros() as usize };
-                (word, self.words[word])
-            }
-            bits => (word, bits),
+            0 => (from / BITS + 1..words.len()).map(|word| (word, words[word])).find(|(_, bits)| *bits != 0)?,
+            bits => (from / BITS, bits),
         };
-        self.lists[word][bits.trailing_zeros() as usize].first()
+        Some(word * BITS + bits.trailing_zeros() as usize)
     }
 
-    /// How many pieces are filed. Walks all of them: for the checker.
-    pub(crate) fn count(&self, pieces: &impl Pieces<Id = I>) -> usize {
-        self.lists.iter().flatten().map(|list| list.iter(pieces).count()).sum()
+    /// One of the first pieces of the floor bin that fits.
+    #[cold]
+    #[inline(never)]
+    fn probe(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
+        let list = self.lists.as_ref().get(bin_of(units))?;
+        list.iter(pieces).take(PROBES).find(|id| pieces.units(*id) >= units)
+    }
+
+    /// Takes the first piece of `bin` out.
+    #[inline(always)]
+    fn pop(&mut self, pieces: &impl Pieces<Id = I>, bin: usize) -> Option<I> {
+        let list = self.lists.as_mut().get_mut(bin)?;
+        let first = list.pop(pieces);
+        if list.first().is_none() {
+            self.words.as_mut()[bin / BITS] &= !(1 << (bin % BITS));
+        }
+        first
+    }
+
+    /// The pieces of all bins. For the checker.
+    pub(crate) fn iter<P: Pieces<Id = I>>(&self, pieces: &P) -> impl Iterator<Item = I> {
+        self.lists.as_ref().iter().flat_map(|list| list.iter(pieces))
     }
 
     /// The first broken invariant, if one is.
     pub(crate) fn broken(&self, pieces: &impl Pieces<Id = I>) -> Option<&'static str> {
-        for (bin, list) in self.lists.iter().flatten().enumerate() {
-            let (word, bit) = place(bin);
-            let marked = self.words[word] >> bit & 1 == 1;
-            if marked != list.first().is_some() || (self.words[word] != 0) != (self.top >> word & 1 == 1) {
+        for (bin, list) in self.lists.as_ref().iter().enumerate() {
+            let marked = self.words.as_ref()[bin / BITS] >> (bin % BITS) & 1 == 1;
+            if marked != list.first().is_some() {
                 return Some("B1: a bin's bit is set where the bin has members");
             }
             if list.iter(pieces).any(|id| bin_of(pieces.units(id)) != bin) {
@@ -122,10 +171,6 @@ impl<I: Copy + Eq, const WORDS: usize> Bins<I, WORDS> {
         }
         None
     }
-}
-
-const fn place(bin: usize) -> (usize, usize) {
-    (bin / BITS, bin % BITS)
 }
 
 #[cfg(test)]
@@ -140,11 +185,17 @@ mod tests {
 
     impl Linked for Store {
         type Id = usize;
-        fn links(&self, id: usize) -> Links<usize> {
-            self.0.borrow()[id].1
+        fn prev(&self, id: usize) -> Option<usize> {
+            self.0.borrow()[id].1.prev
         }
-        fn set_links(&self, id: usize, links: Links<usize>) {
-            self.0.borrow_mut()[id].1 = links;
+        fn next(&self, id: usize) -> Option<usize> {
+            self.0.borrow()[id].1.next
+        }
+        fn set_prev(&self, id: usize, prev: Option<usize>) {
+            self.0.borrow_mut()[id].1.prev = prev;
+        }
+        fn set_next(&self, id: usize, next: Option<usize>) {
+            self.0.borrow_mut()[id].1.next = next;
         }
     }
 
@@ -166,8 +217,9 @@ mod tests {
     #[test]
     fn what_is_found_fits_and_nothing_fitting_above_is_missed() {
         let store = Store(RefCell::new((0..300).map(|n| (n * 7919 % 512 + 1, Links::NONE)).collect()));
-        let mut bins = Bins::<usize, 1>::EMPTY;
-        assert!(Bins::<usize, 1>::holds(512) && !Bins::<usize, 1>::holds(2048));
+        type Few = Bins<usize, [usize; bitmap_words(64)], [List<usize>; 64]>;
+        let mut bins = Few::EMPTY;
+        assert!(Few::holds(512) && Few::holds(1023) && !Few::holds(1024));
         for id in 0..300 {
             bins.insert(&store, id);
             assert_eq!(bins.broken(&store), None);

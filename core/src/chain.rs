@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A link is the head word from before the push, so that a pop is one load and one store, and any tail of a chain is a chain.
-//! Invariants: `C1` a word's count is the number of blocks reached from it; `C2` addresses fit 48 bits, checked where pages
+//! Invariants: `C1` a word's count is the number of blocks reached from it; `C2` addresses fit 48 bits (the last one sign-extended), checked where pages
 //! are taken from the source ([`fits`]); `C3` a chain's blocks are of one class and are owned by the chain.
 //!
 //! The word is the reason why this core needs 64-bit pointers; the region heap of small machines links by granule index.
@@ -27,13 +27,14 @@ pub const COUNT_BITS: u32 = 16;
 /// The longest chain.
 pub const MAX_COUNT: usize = (1 << COUNT_BITS) - 1;
 
-/// Whether every address up to `end` fits a word (`C2`): 48 bits, so user space but not that of five-level paging (57 bits).
+/// Whether every address from `start` to `end` fits a word (`C2`): 48 bits, the upper 16 like the 47th. So user space and the
+/// higher half, where kernels live, but not what five-level paging adds (57 bits). A word is decoded by an arithmetic shift.
 #[inline]
-pub const fn fits(end: usize) -> bool {
-    end as u64 <= 1 << 47
+pub const fn fits(start: usize, end: usize) -> bool {
+    end as u64 <= 1 << 47 || (start as u64 >= !0 << 47 && start <= end)
 }
 
-/// A free block: at least 16 bytes, aligned to 16, nobody else's.
+/// A free block: at least a word, aligned to one, nobody else's. Blocks of a [`SizeClass`](crate::SizeClass) have two words.
 #[must_use = "a block that is dropped is lost to the heap"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block(NonNull<u8>);
@@ -79,8 +80,22 @@ impl Block {
         unsafe { self.link().set(word) }
     }
 
+    /// The block's second word; the block must have two.
+    #[inline(always)]
+    pub(crate) fn second_word(&self) -> usize {
+        // SAFETY: the token owns the block, which is two words long by the caller's knowledge of its class, and aligned.
+        unsafe { self.0.cast::<usize>().add(1).read() }
+    }
+
+    /// Sets it.
+    #[inline(always)]
+    pub(crate) fn set_second_word(&self, word: usize) {
+        // SAFETY: as for `second_word`.
+        unsafe { self.0.cast::<usize>().add(1).write(word) }
+    }
+
     fn link(&self) -> &LinkCell {
-        // SAFETY: a block is longer than a word, aligned, and owned by this token as long as the borrow lasts.
+        // SAFETY: a block is at least a word, aligned, and owned by this token as long as the borrow lasts.
         unsafe { self.0.cast::<LinkCell>().as_ref() }
     }
 }
@@ -89,7 +104,7 @@ impl Block {
 #[inline(always)]
 pub fn word_block(word: usize) -> Option<NonNull<u8>> {
     // Exposed provenance: a word is made by `word_of`, which exposes the block's pointer.
-    NonNull::new(with_exposed_provenance_mut(word >> COUNT_BITS))
+    NonNull::new(with_exposed_provenance_mut((word as isize >> COUNT_BITS) as usize))
 }
 
 /// The count in a word.
@@ -101,7 +116,7 @@ pub const fn word_count(word: usize) -> usize {
 /// The word for `count` blocks that begin at `block`.
 #[inline(always)]
 pub fn word_of(block: NonNull<u8>, count: usize) -> usize {
-    debug_assert!(fits(block.addr().get()) && count <= MAX_COUNT);
+    debug_assert!(fits(block.addr().get(), block.addr().get()) && count <= MAX_COUNT);
     (block.as_ptr().expose_provenance() << COUNT_BITS) | count
 }
 
@@ -235,14 +250,17 @@ mod tests {
     #[test]
     fn words_keep_every_address_that_fits() {
         // K45: 47, 48 and 57 bit address spaces; what does not fit is refused where pages come in, and never aliases.
-        for address in [0x10_usize, 0x7f_ffff_f000, 0x7fff_ffff_f000] {
-            assert!(fits(address));
+        for address in [0x10_usize, 0x7f_ffff_f000, 0x7fff_ffff_f000, 0xffff_8000_0000_0000, usize::MAX - 0xfff] {
+            assert!(fits(address, address));
             let block = NonNull::new(core::ptr::without_provenance_mut(address)).unwrap();
             for count in [1, 2, MAX_COUNT] {
                 let word = word_of(block, count);
                 assert_eq!((word_block(word).map(|b| b.addr().get()), word_count(word)), (Some(address), count));
             }
         }
-        assert!(!fits(0x80_0000_0000_0000) && !fits(0xff_ffff_ffff_f000) && !fits(0xffff_8000_0000_0000));
+        for address in [1 << 47 | 1, 0x80_0000_0000_0000, 0xff_ffff_ffff_f000, 0xffff_7fff_ffff_f000] {
+            assert!(!fits(address, address));
+        }
+        assert!(!fits(0x7fff_ffff_f000, 0xffff_8000_0000_0000), "not across the gap");
     }
 }

@@ -34,11 +34,11 @@ impl fmt::Display for Broken {
     }
 }
 
-fn ensure(holds: bool, invariant: &'static str, address: usize) -> Result<(), Broken> {
+pub(crate) fn ensure(holds: bool, invariant: &'static str, address: usize) -> Result<(), Broken> {
     if holds { Ok(()) } else { Err(Broken { invariant, address }) }
 }
 
-fn no_fault(broken: Option<&'static str>, address: usize) -> Result<(), Broken> {
+pub(crate) fn no_fault(broken: Option<&'static str>, address: usize) -> Result<(), Broken> {
     broken.map_or(Ok(()), |invariant| Err(Broken { invariant, address }))
 }
 
@@ -96,7 +96,7 @@ impl<P: Platform> Heap<P> {
         let listed = pages.with_dirty.iter(&InDirty).filter(|chunk| !chunk.dirty().is_empty()).count();
         let all_listed = pages.with_dirty.iter(&InDirty).count() == listed && listed == found.with_dirty;
         ensure(all_listed, "P2: the dirty list holds the chunks with dirty free pages", 0)?;
-        ensure(pages.bins.count(&InBin) == found.with_room, "P3: the bins hold the chunks with a free page", 0)?;
+        ensure(pages.bins.iter(&InBin).count() == found.with_room, "P3: the bins hold the chunks with a free page", 0)?;
         ensure(counts.empty == found.empty, "P4: empty chunks are counted", 0)?;
         ensure(counts.live == found.live, "P5: live pages are counted", 0)?;
         ensure(counts.mapped == found.mapped, "P5: mapped pages are counted", 0)

@@ -11,7 +11,7 @@
 //! Invariants: `K1` no page is both dirty and zero; `K2` `longest` is the length of the longest run of free pages.
 
 use crate::bins::Pieces;
-use crate::list::{Linked, Links};
+use crate::list::{Links, linked_by};
 use crate::page_bits::PageBits;
 use crate::platform::Contents;
 use crate::sync::Cell;
@@ -62,23 +62,9 @@ pub(crate) struct InAll;
 /// Chunks with dirty pages.
 pub(crate) struct InDirty;
 
-macro_rules! linked_by {
-    ($store:ty, $field:ident) => {
-        impl Linked for $store {
-            type Id = ChunkRef;
-            fn links(&self, id: ChunkRef) -> Links<ChunkRef> {
-                id.$field.get()
-            }
-            fn set_links(&self, id: ChunkRef, links: Links<ChunkRef>) {
-                id.$field.set(links);
-            }
-        }
-    };
-}
-
-linked_by!(InBin, in_bin);
-linked_by!(InAll, in_all);
-linked_by!(InDirty, in_dirty);
+linked_by!(InBin, ChunkRef, in_bin);
+linked_by!(InAll, ChunkRef, in_all);
+linked_by!(InDirty, ChunkRef, in_dirty);
 
 impl Pieces for InBin {
     fn units(&self, id: ChunkRef) -> usize {

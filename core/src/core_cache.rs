@@ -2,12 +2,13 @@
 //!
 //! A hit is the backend's business alone ([`CoreLists`]). This file is what happens at a miss. Capacity follows need: a list
 //! whose misses come in turn from above (full) and below (empty) is too short and doubles; one that misses on one
-//! side only passes blocks through, and caching more would not help. All lists of a core share one budget in bytes. When it
+//! side only passes blocks through, and caching more would not help. All lists of a core share one budget: in bytes, or in blocks
+//! where each costs one. When it
 //! is spent, a clock hand takes room from lists that have not missed for a round, and a look at one other core now and then
 //! empties the lists of a core that has stood still.
 //!
 //! After TCMalloc's per-CPU caches (Google, 2017), with the resizing in the misses instead of a background thread.
-//! Invariants: `F1` a slab's `allotted` is the sum of its limits in bytes, and at most the budget; `F2` a block in a list is of
+//! Invariants: `F1` a slab's `allotted` is the sum of its limits by cost, and at most the budget; `F2` a block in a list is of
 //! the list's class and is out of its span.
 #![forbid(unsafe_code)]
 
@@ -139,16 +140,16 @@ impl<L: CoreLists> CoreCache<L> {
         let limit = usize::from(slot.limit.load(Relaxed));
         let got = [limit.max(batch), batch]
             .into_iter()
-            .find(|step| limit + step <= MOST_BLOCKS && self.allot(slab, class, step * class.size(), back));
+            .find(|step| limit + step <= MOST_BLOCKS && self.allot(slab, class, step * class.cost(), back));
         let Some(step) = got else { return };
         // Another thread of this core may have been here in between: then the room goes back (F1).
         if slot.limit.compare_exchange(limit as u16, (limit + step) as u16, Relaxed, Relaxed).is_err() {
-            slab.allotted.fetch_sub(step * class.size(), Relaxed);
+            slab.allotted.fetch_sub(step * class.cost(), Relaxed);
         }
     }
 
-    fn allot(&self, slab: &Slab<L::Class>, class: L::Class, bytes: usize, back: &impl Backend<Class = L::Class>) -> bool {
-        let within = |allotted: usize| Some(allotted + bytes).filter(|sum| *sum <= self.budget);
+    fn allot(&self, slab: &Slab<L::Class>, class: L::Class, cost: usize, back: &impl Backend<Class = L::Class>) -> bool {
+        let within = |allotted: usize| Some(allotted + cost).filter(|sum| *sum <= self.budget);
         for _ in 0..HAND_STEPS {
             if slab.allotted.fetch_update(Relaxed, Relaxed, within).is_ok() {
                 return true;
@@ -171,7 +172,7 @@ impl<L: CoreLists> CoreCache<L> {
         }
         let less = limit.min(class.batch() as u16);
         if slot.limit.compare_exchange(limit, limit - less, Relaxed, Relaxed).is_ok() {
-            slab.allotted.fetch_sub(usize::from(less) * class.size(), Relaxed);
+            slab.allotted.fetch_sub(usize::from(less) * class.cost(), Relaxed);
             self.give_surplus(slab, slot, class, back);
         }
     }

@@ -338,7 +338,7 @@ impl<P: Platform> Heap<P> {
 
     #[cold]
     fn drain_queue(&self) {
-        for block in self.spans.back.queue.take_all() {
+        for (block, _) in self.spans.back.queue.take_all() {
             match self.spans.back.find(block.as_ptr()) {
                 Ok(Found::Object(class, _)) => {
                     let mut chain = Chain::EMPTY;

@@ -4,7 +4,7 @@
 //! [`Linked`] store's business. Lists end in `None` both ways and no member points at the list, so a list can be moved.
 #![forbid(unsafe_code)]
 
-/// The neighbours of a member.
+/// The neighbours of a member, for stores that keep them in a [`Cell`].
 #[derive(Clone, Copy, Debug)]
 pub struct Links<I> {
     pub(crate) prev: Option<I>,
@@ -15,18 +15,44 @@ impl<I> Links<I> {
     pub(crate) const NONE: Self = Self { prev: None, next: None };
 }
 
-/// Where members keep the links of one kind of list.
+/// Where members keep the links of one kind of list. What the links of a member are that is in no list does not matter.
 pub trait Linked {
     /// Names a member.
     type Id: Copy + Eq;
-    /// The links of `id`.
-    fn links(&self, id: Self::Id) -> Links<Self::Id>;
-    /// Sets the links of `id`.
-    fn set_links(&self, id: Self::Id, links: Links<Self::Id>);
+    /// The member before `id`, which is newer.
+    fn prev(&self, id: Self::Id) -> Option<Self::Id>;
+    /// The member behind `id`.
+    fn next(&self, id: Self::Id) -> Option<Self::Id>;
+    /// Sets [`prev`](Self::prev).
+    fn set_prev(&self, id: Self::Id, prev: Option<Self::Id>);
+    /// Sets [`next`](Self::next).
+    fn set_next(&self, id: Self::Id, next: Option<Self::Id>);
 }
 
+/// Implements [`Linked`] for the store `$store` whose members `$id` have their links in the field `$field`, a cell.
+macro_rules! linked_by {
+    ($store:ty, $id:ty, $field:ident) => {
+        impl crate::list::Linked for $store {
+            type Id = $id;
+            fn prev(&self, id: $id) -> Option<$id> {
+                id.$field.get().prev
+            }
+            fn next(&self, id: $id) -> Option<$id> {
+                id.$field.get().next
+            }
+            fn set_prev(&self, id: $id, prev: Option<$id>) {
+                id.$field.set(crate::list::Links { prev, ..id.$field.get() });
+            }
+            fn set_next(&self, id: $id, next: Option<$id>) {
+                id.$field.set(crate::list::Links { next, ..id.$field.get() });
+            }
+        }
+    };
+}
+pub(crate) use linked_by;
+
 /// The list. All operations take constant time.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct List<I> {
     first: Option<I>,
 }
@@ -38,24 +64,37 @@ impl<I: Copy + Eq> List<I> {
         self.first
     }
 
+    #[inline(always)]
     pub(crate) fn insert(&mut self, store: &impl Linked<Id = I>, id: I) {
-        store.set_links(id, Links { prev: None, next: self.first });
+        store.set_prev(id, None);
+        store.set_next(id, self.first);
         if let Some(next) = self.first {
-            store.set_links(next, Links { prev: Some(id), ..store.links(next) });
+            store.set_prev(next, Some(id));
         }
         self.first = Some(id);
     }
 
+    #[inline(always)]
     pub(crate) fn remove(&mut self, store: &impl Linked<Id = I>, id: I) {
-        let Links { prev, next } = store.links(id);
+        let (prev, next) = (store.prev(id), store.next(id));
         match prev {
-            Some(prev) => store.set_links(prev, Links { next, ..store.links(prev) }),
+            Some(prev) => store.set_next(prev, next),
             None => self.first = next,
         }
         if let Some(next) = next {
-            store.set_links(next, Links { prev, ..store.links(next) });
+            store.set_prev(next, prev);
         }
-        store.set_links(id, Links::NONE);
+    }
+
+    /// Takes the newest member.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, store: &impl Linked<Id = I>) -> Option<I> {
+        let first = self.first?;
+        self.first = store.next(first);
+        if let Some(next) = self.first {
+            store.set_prev(next, None);
+        }
+        Some(first)
     }
 
     /// The members in order, newest first; the list may not change meanwhile, but the member just yielded may be removed.
@@ -63,7 +102,7 @@ impl<I: Copy + Eq> List<I> {
         let mut next = self.first;
         core::iter::from_fn(move || {
             let id = next?;
-            next = store.links(id).next;
+            next = store.next(id);
             Some(id)
         })
     }
@@ -90,7 +129,7 @@ impl<I: Copy + Eq> Fifo<I> {
 
     pub(crate) fn remove(&mut self, store: &impl Linked<Id = I>, id: I) {
         if self.last == Some(id) {
-            self.last = store.links(id).prev;
+            self.last = store.prev(id);
         }
         self.list.remove(store, id);
     }

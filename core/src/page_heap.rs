@@ -13,7 +13,7 @@
 //! `empty` counts the chunks with no live page; `P5` `live` is the number of live pages, huge ones included; `P6` every
 //! live page belongs to a span that the page map names, or is the inside of a large block.
 
-use crate::bins::Bins;
+use crate::bins::{Bins, bitmap_words};
 use crate::chain::fits;
 use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
 use crate::ground::{Counted, Ground};
@@ -33,7 +33,7 @@ use core::ptr::NonNull;
 /// The longest run that is cut out of a chunk; more gets its own mapping.
 pub(crate) const LARGEST_RUN: Pages = Pages(CHUNK_PAGES / 2);
 
-type ChunkBins = Bins<ChunkRef, 1>;
+type ChunkBins = Bins<ChunkRef, [usize; bitmap_words(64)], [List<ChunkRef>; 64]>;
 const _: () = assert!(ChunkBins::holds(CHUNK_PAGES));
 
 /// The part of a fresh large block that has to be cleared where zeroes are wanted.
@@ -119,7 +119,7 @@ impl PageHeap {
     pub(crate) const fn new(meta_block: Pages) -> Self {
         Self {
             meta: Meta::new(meta_block),
-            bins: Bins::EMPTY,
+            bins: ChunkBins::EMPTY,
             all: List::EMPTY,
             with_dirty: Fifo::EMPTY,
             huge: List::EMPTY,
@@ -242,7 +242,8 @@ impl PageHeap {
         })?;
         let run = PageRun { start: mapped.start, pages };
         // Every page of a chunk gets an entry, of a longer mapping only the first.
-        if fits(run.end()) && self.reserve(ground, run.part(Pages(0), pages.min(Pages(CHUNK_PAGES)))) {
+        if fits(run.start.addr().get(), run.end()) && self.reserve(ground, run.part(Pages(0), pages.min(Pages(CHUNK_PAGES))))
+        {
             return Some(mapped);
         }
         // SAFETY: just mapped, and nobody has it. A refusal leaves the run to the source.

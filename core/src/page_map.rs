@@ -1,18 +1,18 @@
 //! The page map: from an address to the span it lies in.
 //!
 //! Read by every `free` that has only a pointer, with no lock; written by the page heap under its lock, and for rescued blocks
-//! without it. A home chooses the type; [`RadixMap`] serves every home that maps pages where it likes.
+//! without it. A home chooses the type; [`RadixMap`] serves every home that maps pages where it likes,
+//! [`WindowMap`] one whose pages all lie in one window of addresses.
 //!
 //! Invariants: `M1` the page map names, for each page of a live class span and for the first page of every live large block, that
 //! span and its class, and nothing for any other page; `M2` what is freed has the layout it was allocated with; `M3` entries
 //! are cleared before a run is unmapped, moved or given to the page heap.
 
-use crate::chain::fits;
 use crate::platform::Tables;
 use crate::size_class::SizeClass;
 use crate::span::{Span, SpanRef};
 use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::units::{PAGE_SHIFT, Pages};
+use crate::units::{CHUNK_PAGES, CHUNK_SIZE, PAGE_SHIFT, Pages};
 use core::ptr::{NonNull, null_mut};
 
 /// What the map holds for a page: a span's descriptor with the index of its class in the low bits (0: a large block).
@@ -138,10 +138,10 @@ unsafe impl PageMap for RadixMap {
     }
 
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
-        let Some(end) = start.checked_add(pages.bytes()).filter(|end| fits(*end) && pages.0 > 0) else { return false };
+        let Some(end) = start.checked_add(pages.bytes()).filter(|_| pages.0 > 0) else { return false };
         let Some(root) = ensure(&self.root, || new_table(tables)) else { return false };
-        let mut leaves = root_index(start)..=root_index(end - 1);
-        leaves.all(|index| ensure(&root[index], || new_table(tables)).is_some())
+        let leaves = root_index(start)..=root_index(end - 1);
+        root.get(leaves).is_some_and(|leaves| leaves.iter().all(|leaf| ensure(leaf, || new_table(tables)).is_some()))
     }
 
     fn prepare_move(&self, tables: &dyn Tables) -> bool {
@@ -159,6 +159,68 @@ unsafe impl PageMap for RadixMap {
         let Some(leaf) = self.leaf(address) else { return false };
         // Release pairs with the Acquire in `get`.
         leaf[leaf_index(address)].store(entry.0, Ordering::Release);
+        true
+    }
+}
+
+type ChunkLeaf = [AtomicPtr<Span>; CHUNK_PAGES];
+
+/// A map of the `CHUNKS` chunks from the address `BASE`, a multiple of the chunk: for kernels, whose heap lies in the direct map of
+/// their memory. A pointer a chunk in the heap's value, and a page of table for each chunk in use; nothing where there is no heap.
+#[derive(Debug)]
+pub struct WindowMap<const BASE: usize, const CHUNKS: usize> {
+    leaves: [AtomicPtr<ChunkLeaf>; CHUNKS],
+    /// A leaf in hand, for a run that is about to move. Used under the page heap's lock only.
+    spare: AtomicPtr<ChunkLeaf>,
+}
+
+impl<const BASE: usize, const CHUNKS: usize> WindowMap<BASE, CHUNKS> {
+    #[inline(always)]
+    fn place(&self, address: usize) -> Option<&AtomicPtr<ChunkLeaf>> {
+        const { assert!(BASE.is_multiple_of(CHUNK_SIZE)) };
+        self.leaves.get(address.wrapping_sub(BASE) / CHUNK_SIZE)
+    }
+
+    #[inline(always)]
+    fn entry(&self, address: usize) -> Option<&AtomicPtr<Span>> {
+        // Acquire pairs with the Release in `ensure`: a table's zeroes are seen before its address.
+        // SAFETY: a published leaf is a zeroed table of the right size that lives as long as the heap.
+        let leaf = unsafe { self.place(address)?.load(Ordering::Acquire).as_ref()? };
+        Some(&leaf[(address >> PAGE_SHIFT) % CHUNK_PAGES])
+    }
+}
+
+// SAFETY: `set` and `get` use the same place for an address, and no two addresses of different pages in the window share one; the
+// bound check refuses all outside of it.
+unsafe impl<const BASE: usize, const CHUNKS: usize> PageMap for WindowMap<BASE, CHUNKS> {
+    const NEW: Self = Self { leaves: [const { AtomicPtr::new(null_mut()) }; CHUNKS], spare: AtomicPtr::new(null_mut()) };
+
+    #[inline(always)]
+    fn get(&self, address: usize) -> Entry {
+        // Acquire pairs with the Release in `set`: the descriptor is seen before its address.
+        self.entry(address).map_or(Entry::NONE, |entry| Entry(entry.load(Ordering::Acquire)))
+    }
+
+    fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
+        let Some(last) = pages.bytes().checked_sub(1).and_then(|bytes| start.checked_add(bytes)) else { return false };
+        let chunks = start.wrapping_sub(BASE) / CHUNK_SIZE..=last.wrapping_sub(BASE) / CHUNK_SIZE;
+        self.leaves.get(chunks).is_some_and(|leaves| leaves.iter().all(|leaf| ensure(leaf, || new_table(tables)).is_some()))
+    }
+
+    fn prepare_move(&self, tables: &dyn Tables) -> bool {
+        ensure(&self.spare, || new_table(tables)).is_some()
+    }
+
+    fn finish_move(&self, start: usize) -> bool {
+        // Relaxed: only the holder of the page heap's lock uses the spare leaf.
+        let spare = || NonNull::new(self.spare.swap(null_mut(), Ordering::Relaxed));
+        self.place(start).and_then(|place| ensure(place, spare)).is_some()
+    }
+
+    fn set(&self, address: usize, entry: Entry) -> bool {
+        let Some(place) = self.entry(address) else { return false };
+        // Release pairs with the Acquire in `get`.
+        place.store(entry.0, Ordering::Release);
         true
     }
 }
@@ -213,6 +275,24 @@ mod tests {
         for beyond in [0x7fff_ffff_f000, 0x80_0000_0000_0000, 0xff_ffff_ffff_f000, usize::MAX - 0xfff] {
             assert!(!map.reserve(beyond, Pages(2), &Leaky), "{beyond:#x} does not fit");
         }
+    }
+
+    #[test]
+    fn a_window_holds_its_chunks_and_nothing_else() {
+        const BASE: usize = 0xffff_8000_0000_0000;
+        let map = WindowMap::<BASE, 4>::NEW;
+        let (start, end) = (BASE + CHUNK_SIZE, BASE + 4 * CHUNK_SIZE);
+        let span = span(Kind::Large);
+        assert!(!map.set(start, Entry::new(span)), "not reserved");
+        assert!(map.reserve(start, Pages(2 * CHUNK_PAGES), &Leaky) && map.set(start, Entry::new(span)));
+        assert_eq!(map.get(start + 4095).span(), Some(span));
+        for other in [BASE, start + PAGE_SIZE, start + CHUNK_SIZE, end, BASE - 1, start & !(1 << 47), 0, usize::MAX] {
+            assert_eq!(map.get(other), Entry::NONE, "{other:#x}");
+        }
+        for (outside, pages) in [(end, 1), (end - PAGE_SIZE, 2), (BASE - PAGE_SIZE, 2), (0, 1), (BASE, 0)] {
+            assert!(!map.reserve(outside, Pages(pages), &Leaky), "{outside:#x}");
+        }
+        assert!(map.prepare_move(&Leaky) && map.finish_move(end - PAGE_SIZE) && map.set(end - PAGE_SIZE, Entry::new(span)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! it has left its lock, and sees what its interrupt pushed in program order; the one that forked does so when it thaws.
 //! Invariant: `Q1` a block that came out was pushed once.
 
-use crate::chain::{Block, word_block, word_of};
+use crate::chain::{Block, word_block, word_count, word_of};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Edge, order};
 
@@ -24,9 +24,9 @@ impl FreeQueue {
         Self { head: AtomicUsize::new(0) }
     }
 
-    /// Adds a block, whose first word becomes a link.
-    pub(crate) fn push(&self, block: Block) {
-        let word = word_of(block.as_ptr(), 0);
+    /// Adds a block, whose first word becomes a link, with a note of 16 bits.
+    pub(crate) fn push(&self, block: Block, note: usize) {
+        let word = word_of(block.as_ptr(), note);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             block.set_link(head);
@@ -46,16 +46,51 @@ impl FreeQueue {
         self.head.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes every block.
-    pub(crate) fn take_all(&self) -> impl Iterator<Item = Block> + use<> {
+    /// What is in the queue, to be looked at.
+    ///
+    /// # Safety
+    /// Nobody takes blocks out as long as the result is used, and the caller gives none of its blocks away.
+    pub(crate) unsafe fn look(&self) -> Queued {
         // Acquire pairs with the Release in `push`.
-        let mut word = self.head.swap(0, order(Edge::QueueAcquire, Ordering::Acquire));
-        core::iter::from_fn(move || {
-            // SAFETY: the swap made this context the only owner of every block from the head on.
-            let block = unsafe { Block::from_ptr(word_block(word)?) };
-            word = block.link_word();
-            Some(block)
-        })
+        Queued(self.head.load(Ordering::Acquire))
+    }
+
+    /// Takes every block.
+    pub(crate) fn take_all(&self) -> Queued {
+        // Acquire pairs with the Release in `push`.
+        Queued(self.head.swap(0, order(Edge::QueueAcquire, Ordering::Acquire)))
+    }
+}
+
+/// Blocks that were taken from a queue, newest first, each with its note.
+#[derive(Debug)]
+pub(crate) struct Queued(usize);
+
+impl Queued {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The same blocks, to be looked at.
+    ///
+    /// # Safety
+    /// As for [`FreeQueue::look`].
+    pub(crate) unsafe fn look(&self) -> Self {
+        Self(self.0)
+    }
+}
+
+impl Iterator for Queued {
+    type Item = (Block, usize);
+
+    fn next(&mut self) -> Option<(Block, usize)> {
+        // SAFETY: the swap in `take_all` made the holder the only owner of every block from the head on.
+        let block = unsafe { Block::from_ptr(word_block(self.0)?) };
+        let note = word_count(self.0);
+        self.0 = block.link_word();
+        Some((block, note))
     }
 }
 
@@ -74,12 +109,16 @@ mod model {
             let pushers: std::vec::Vec<_> = (0..2)
                 .map(|n| {
                     let (queue, memory) = (queue.clone(), memory.clone());
-                    thread::spawn(move || queue.push(memory.block(n)))
+                    thread::spawn(move || queue.push(memory.block(n), n))
                 })
                 .collect();
             let early: std::vec::Vec<_> = queue.take_all().collect();
             pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
-            memory.assert_complete(2, early.into_iter().chain(queue.take_all()));
+            let all = early.into_iter().chain(queue.take_all()).map(|(block, note)| {
+                assert_eq!(block.addr(), memory.block(note).addr());
+                block
+            });
+            memory.assert_complete(2, all);
         });
     }
 }

@@ -76,7 +76,7 @@ impl Rescued {
         };
         span.describe(Kind::Rescued(class), run, start);
         let tables = StrayTables { rescued: self, source: &ground.source };
-        let named = fits(run.end())
+        let named = fits(run.start.addr().get(), run.end())
             && ground.map.reserve(start.addr().get(), Pages(1), &tables)
             && ground.map.set(start.addr().get(), Entry::new(span));
         if !named {

@@ -44,20 +44,13 @@ unsafe impl Seal for AddressSeal {
     #[inline(always)]
     fn close(block: &Block) -> bool {
         let mark = block.addr() ^ Self::MIX;
-        // SAFETY: a block is at least two words long, aligned to 16, and its owner calls this.
-        unsafe {
-            let second = block.as_ptr().cast::<usize>().as_ptr().add(1);
-            if *second == mark {
-                return false;
-            }
-            *second = mark;
-        }
-        true
+        let fresh = block.second_word() != mark;
+        block.set_second_word(mark);
+        fresh
     }
 
     #[inline(always)]
     fn open(block: &Block) {
-        // SAFETY: as for `close`.
-        unsafe { *block.as_ptr().cast::<usize>().as_ptr().add(1) = 0 }
+        block.set_second_word(0);
     }
 }

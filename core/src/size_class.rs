@@ -156,6 +156,10 @@ impl Class for SizeClass {
     fn batch(self) -> usize {
         self.batch()
     }
+
+    fn cost(self) -> usize {
+        self.size()
+    }
 }
 
 const INVERSE_SHIFT: u32 = 40;

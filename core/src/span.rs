@@ -20,7 +20,7 @@
 use crate::chain::{Block, Chain};
 use crate::chunk::ChunkRef;
 use crate::fault::FaultKind;
-use crate::list::{Linked, Links};
+use crate::list::{Links, linked_by};
 use crate::platform::Contents;
 use crate::size_class::{MAX_OBJECTS, SizeClass};
 use crate::sync::Cell;
@@ -101,15 +101,7 @@ impl Deref for SpanRef {
 /// The one list a span can be in: partial spans of a class, huge blocks, the pool's free descriptors.
 pub(crate) struct InList;
 
-impl Linked for InList {
-    type Id = SpanRef;
-    fn links(&self, id: SpanRef) -> Links<SpanRef> {
-        id.links.get()
-    }
-    fn set_links(&self, id: SpanRef, links: Links<SpanRef>) {
-        id.links.set(links);
-    }
-}
+linked_by!(InList, SpanRef, links);
 
 impl Span {
     pub(crate) fn unused() -> Self {
