@@ -2,6 +2,7 @@
 
 use crate::chain::{Block, Chain};
 use crate::claim;
+use crate::grain::{Grain, Granules};
 use crate::platform::{Class, CoreLists, Refused, Side, Tables};
 use crate::size_class::SizeClass;
 use crate::slab::{Slab, Slot};
@@ -84,5 +85,51 @@ unsafe impl<C: CoreId, const CORES: usize, K: Class> CoreLists for ClaimLists<C,
         if side == Side::Child {
             self.slabs.iter().for_each(Slab::drop_claims);
         }
+    }
+}
+
+/// No lists: every operation misses, and the heap goes straight to its lock. For a heap without a cache.
+#[derive(Debug)]
+pub struct NoLists<G>(PhantomData<fn() -> G>);
+
+// SAFETY: takes no block.
+unsafe impl<G: Grain> CoreLists for NoLists<G> {
+    type Class = Granules<G, 0>;
+    const NEW: Self = Self(PhantomData);
+
+    fn pop(&self, _: Self::Class) -> Option<Block> {
+        None
+    }
+
+    fn push(&self, _: Self::Class, block: Block) -> Result<(), Block> {
+        Err(block)
+    }
+
+    fn take_all(&self, _: Self::Class) -> Chain {
+        Chain::EMPTY
+    }
+
+    fn put_chain(&self, _: Self::Class, chain: Chain) -> Result<(), Chain> {
+        Err(chain)
+    }
+
+    fn steal(&self, _: usize, _: &mut dyn FnMut(Self::Class, Chain)) -> Result<(), Refused> {
+        Err(Refused)
+    }
+
+    fn prepare(&self, _: &dyn Tables) -> bool {
+        false
+    }
+
+    fn cores(&self) -> usize {
+        0
+    }
+
+    fn current(&self) -> Option<usize> {
+        None
+    }
+
+    fn slab(&self, _: usize) -> Option<&Slab<Self::Class>> {
+        None
     }
 }

@@ -111,6 +111,16 @@ mod chunk;
 #[cfg(not(loom))]
 mod page_bits;
 #[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
+mod grain;
+#[cfg(not(loom))]
+mod region_heap;
+#[cfg(not(loom))]
+mod block_heap;
+#[cfg(not(loom))]
+mod block;
+#[cfg(not(loom))]
 mod bins;
 #[cfg(not(loom))]
 mod list;
@@ -127,24 +137,30 @@ mod global;
 mod stats;
 #[cfg(not(loom))]
 mod check;
+#[cfg(not(loom))]
+mod region_check;
 
 #[cfg(not(loom))]
 mod exports {
+    pub use crate::block_heap::{BlockHeap, BlockStats, Widened};
     pub use crate::chain::{Block, Chain};
     pub use crate::check::Broken;
-    pub use crate::claim_lists::{ClaimLists, CoreId};
+    pub use crate::claim_lists::{ClaimLists, CoreId, NoLists};
     pub use crate::fault::{Fault, FaultKind};
+    pub use crate::grain::{Compact, Fine, Grain, GranuleClass, Granules, Index, Tiny, Wide};
     pub use crate::heap::Heap;
     pub use crate::lock::{Context, SpinLock};
-    pub use crate::page_map::{PageMap, RadixMap};
+    pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{
-        Backend, Class, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused, Shortage,
-        Side, Tables, Taken,
+        Backend, Class, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
+        RegionPlatform, RegionSource, Shortage, Side, Tables, Taken,
     };
+    pub use crate::region::{Region, RegionError};
+    pub use crate::region_heap::RegionHeap;
     pub use crate::seal::{AddressSeal, Seal, Unsealed};
     pub use crate::size_class::SizeClass;
     pub use crate::slab::{ListCounts, Slab, Slot};
-    pub use crate::stats::{ClassStats, SourceStats, Stats};
+    pub use crate::stats::{ClassStats, RegionStats, SourceStats, Stats};
     pub use crate::units::{CHUNK_PAGES, CHUNK_SIZE, PAGE_SHIFT, PAGE_SIZE, PageRun, Pages};
 }
 #[cfg(not(loom))]

@@ -7,7 +7,9 @@
 
 use crate::chain::{Block, Chain};
 use crate::fault::Fault;
+use crate::grain::{Grain, GranuleClass};
 use crate::page_map::PageMap;
+use crate::region::{Region, RegionError};
 use crate::seal::Seal;
 use crate::size_class::SizeClass;
 use crate::slab::{ListCounts, Slab, Slot};
@@ -47,6 +49,34 @@ pub trait Platform: Sized + 'static {
 
     /// Stops the program with one line that names pointer, fault and invariant.
     fn stop(fault: Fault) -> !;
+}
+
+/// A home of a [`RegionHeap`](crate::RegionHeap): the set of parts it is built from.
+pub trait RegionPlatform: Sized + 'static {
+    /// Granule, index width and bins.
+    type Grain: Grain;
+    /// The per-core lists of cached blocks: [`NoLists`](crate::NoLists), or such as need no [`prepare`](CoreLists::prepare).
+    type Lists: CoreLists<Class: GranuleClass<Grain = Self::Grain>>;
+    /// The lock of the region heap, which every call below the lists takes.
+    type Lock: Lock;
+    /// Where the first region comes from.
+    type Source: RegionSource;
+
+    /// Blocks that one core may keep in its lists, all lengths together. A call that finds no memory takes the time to give all of
+    /// them back before it says so.
+    const CORE_BLOCKS: usize = 0;
+
+    /// Stops the program with one line that names pointer, fault and invariant.
+    fn stop(fault: Fault) -> !;
+}
+
+/// Supplies the region that a heap starts with.
+///
+/// # Safety
+/// A region that [`first`](Self::first) returns satisfies the contract of [`BlockHeap::add`](crate::BlockHeap::add).
+pub unsafe trait RegionSource {
+    /// The region. Asked once, inside the heap's lock, when memory is first wanted. `Missing`: there is none, one will be added.
+    fn first(&self) -> Result<Region, RegionError>;
 }
 
 /// Supplies page runs. May fail at any call; the heap then answers null or keeps what it has.
@@ -202,6 +232,9 @@ pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
 
     /// Blocks that move between the layers at a time.
     fn batch(self) -> usize;
+
+    /// What a cached block takes of a core's budget.
+    fn cost(self) -> usize;
 
     /// All classes, in the order of their indexes.
     fn all() -> impl Iterator<Item = Self> {

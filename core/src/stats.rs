@@ -4,8 +4,10 @@
 //! allocate is right for each figure at some moment, not for all at one.
 #![forbid(unsafe_code)]
 
+use crate::grain::Grain;
 use crate::heap::Heap;
-use crate::platform::{CoreLists, Platform};
+use crate::platform::{Class, CoreLists, Platform, RegionPlatform};
+use crate::region_heap::RegionHeap;
 use crate::size_class::SizeClass;
 use crate::sync::HitCounter;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -152,6 +154,98 @@ impl fmt::Display for Size {
             _ => (1 << 30, "GiB"),
         };
         write!(f, "{}.{} {name}", self.0 / unit, self.0 % unit * 10 / unit)
+    }
+}
+
+/// A snapshot of a [`RegionHeap`]. Bytes, unless a name says otherwise; blocks count by their granules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RegionStats {
+    /// In the callers' hands.
+    pub live_bytes: usize,
+    /// In core lists.
+    pub cached_bytes: usize,
+    /// Freed by interrupts that came upon the lock, and not taken back yet.
+    pub queued_bytes: usize,
+    /// Free in the regions.
+    pub free_bytes: usize,
+    /// For blocks, in all: live, cached, queued, free.
+    pub held_bytes: usize,
+    /// The most that was not free, region by region.
+    pub peak_bytes: usize,
+    /// A free block of at least this length exists. What is cached or queued is not in it.
+    pub largest_free: usize,
+    /// Regions.
+    pub regions: usize,
+    /// Calls that the core lists served; `None` in a build without `counters`.
+    pub hits: Option<usize>,
+    /// Allocations of a cached length that found their core's list empty, or could not use it.
+    pub misses_under: usize,
+    /// Frees of a cached length that found their core's list full, or could not use it.
+    pub misses_over: usize,
+    /// Allocations that were refused because the lock may not be waited for.
+    pub refused: usize,
+    /// Frees that were left to the holder of the lock for that reason.
+    pub queued: usize,
+}
+
+impl RegionStats {
+    /// How much of the free memory one block could not get, in per cent.
+    pub fn fragmentation(&self) -> usize {
+        100 - (100 * self.largest_free as u64 / (self.free_bytes as u64).max(1)).min(100) as usize
+    }
+}
+
+/// A report for people, in a few lines.
+impl fmt::Display for RegionStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (live, cached, free) = (Size(self.live_bytes), Size(self.cached_bytes), Size(self.free_bytes));
+        writeln!(f, "  memory   {live} live, {cached} cached, {free} free")?;
+        let (held, peak, largest) = (Size(self.held_bytes), Size(self.peak_bytes), Size(self.largest_free));
+        writeln!(f, "  regions  {}, {held} in all, at most {peak} in use, {largest} free in one block", self.regions)?;
+        if let Some(hits) = self.hits {
+            writeln!(f, "  cache    {hits} hits, {} misses", self.misses_under + self.misses_over)?;
+        }
+        writeln!(f, "  lock     {} refused, {} frees queued", self.refused, self.queued)
+    }
+}
+
+impl<P: RegionPlatform> RegionHeap<P> {
+    /// The figures now; zero where this context may not wait for the lock. Walks the lengths that are cached and the queue.
+    pub fn stats(&self) -> RegionStats {
+        let Some(shared) = self.enter() else { return RegionStats::default() };
+        let blocks = shared.blocks.stats();
+        let queued_bytes = self.look_at_queued(&shared).map(|(_, granules)| granules * P::Grain::GRANULE).sum();
+        let mut stats = RegionStats {
+            queued_bytes,
+            free_bytes: blocks.free_bytes,
+            held_bytes: blocks.held_bytes,
+            peak_bytes: blocks.held_bytes - blocks.least_free_bytes,
+            largest_free: blocks.largest_free,
+            regions: blocks.regions,
+            hits: HitCounter::ZERO.get(),
+            refused: self.refused.load(Relaxed),
+            queued: self.queued.load(Relaxed),
+            ..RegionStats::default()
+        };
+        drop(shared);
+        self.add_lists(&mut stats);
+        let spent = stats.cached_bytes + stats.queued_bytes + stats.free_bytes;
+        // The figures are from several moments: a difference below zero is none.
+        stats.live_bytes = stats.held_bytes.saturating_sub(spent);
+        stats
+    }
+
+    fn add_lists(&self, stats: &mut RegionStats) {
+        let lists = &self.cache.lists;
+        for class in <P::Lists as CoreLists>::Class::all() {
+            let blocks: usize = (0..lists.cores()).filter_map(|core| Some(lists.slab(core)?.blocks(class))).sum();
+            let counts = self.cache.counts(class);
+            stats.cached_bytes += blocks * class.size();
+            stats.misses_under += counts.misses_under.load(Relaxed);
+            stats.misses_over += counts.misses_over.load(Relaxed);
+            let hits = counts.pops.get().zip(counts.pushes.get()).map(|(pops, pushes)| pops + pushes);
+            stats.hits = stats.hits.zip(hits).map(|(sum, more)| sum + more);
+        }
     }
 }
 

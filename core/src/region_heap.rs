@@ -1,0 +1,406 @@
+//! RegionHeap: what firmware and small kernels call. A [`BlockHeap`] behind a lock, with the core cache in front of it.
+//!
+//! The story of a first allocation of 100 bytes, on a heap that was only declared:
+//! 1. [`Grain::granules`] says 13 granules of 8 bytes. Where there is a cache and it keeps blocks that long, its list misses.
+//! 2. The heap enters its lock, sees that it never asked for memory, and asks its source: the region's control block is built.
+//! 3. The block heap cuts 13 granules from the region's one free block. The next allocation does the same without step 2; a
+//!    block of a cached length that is freed stays in the core's list, and the next allocation of that length is a hit.
+//!
+//! An interrupt may call anything here. A hit takes no lock. Below, an allocation that comes upon its own context inside the lock
+//! answers `None`, and a free (or the tail that a shrinking block gives up) is queued with its length; each holder of the lock
+//! takes back at most two of those, and all of them before it answers `None`. Where the lock masks interrupts, neither happens.
+//!
+//! Invariants: `H1` live, cached, queued and free bytes add up to what the regions hold.
+
+use crate::block_heap::BlockHeap;
+use crate::chain::{Block, Chain, MAX_COUNT};
+use crate::core_cache::CoreCache;
+use crate::fault::{Fault, FaultKind};
+use crate::grain::{Grain, GranuleClass};
+use crate::lock::{Guard, Guarded};
+use crate::platform::{Backend, Contents, CoreLists, RegionPlatform, RegionSource, Shortage, Taken};
+use crate::queue::{FreeQueue, Queued};
+use crate::region::{Region, RegionError};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+/// An allocator over regions of memory, on the home `P`. A value: several may live side by side.
+///
+/// No method panics or unwinds. A hit of the cache takes a few instructions and no lock. A call below it takes the lock and
+/// constant time, however many blocks there are, plus up to two queued frees; the copy of a block that has to be moved is made
+/// outside of the lock. An allocation that finds no memory gives all cached and queued blocks back first: at most
+/// [`CORE_BLOCKS`](RegionPlatform::CORE_BLOCKS) a core. The very first call builds the region's control block, which takes time
+/// in proportion to the region (a bit a granule is cleared); [`warm`](Self::warm) does so early.
+///
+/// Blocks are freed by their layout: nothing beside a block says how long it is.
+pub struct RegionHeap<P: RegionPlatform> {
+    pub(crate) cache: CoreCache<P::Lists>,
+    shared: Guarded<P::Lock, Shared<P::Grain>>,
+    queue: FreeQueue,
+    source: P::Source,
+    pub(crate) refused: AtomicUsize,
+    pub(crate) queued: AtomicUsize,
+}
+
+/// What is behind the lock.
+pub(crate) struct Shared<G: Grain> {
+    pub(crate) blocks: BlockHeap<G>,
+    /// Queued frees whose turn has not come.
+    waiting: Queued,
+    /// What came of asking for the first region.
+    first: Option<Result<(), RegionError>>,
+}
+
+/// Queued frees that a holder takes back.
+const TURN: usize = 2;
+
+// SAFETY: everything in a heap that changes is atomic or behind its lock, or (source and lists) shared by contract.
+unsafe impl<P: RegionPlatform> Sync for RegionHeap<P> where P::Source: Sync {}
+// SAFETY: a heap's memory is not tied to the context that made it.
+unsafe impl<P: RegionPlatform> Send for RegionHeap<P> where P::Source: Send {}
+
+type ClassOf<P> = <<P as RegionPlatform>::Lists as CoreLists>::Class;
+
+impl<P: RegionPlatform> RegionHeap<P> {
+    /// A heap that has not asked for memory yet.
+    pub const fn new(source: P::Source) -> Self {
+        Self {
+            cache: CoreCache::new(P::CORE_BLOCKS),
+            shared: Guarded::new(Shared { blocks: BlockHeap::new(), waiting: Queued::NONE, first: None }),
+            queue: FreeQueue::EMPTY,
+            source,
+            refused: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+        }
+    }
+
+    /// Gives an empty heap its first region. Returns the bytes for blocks. `Occupied`: it has one already.
+    ///
+    /// # Safety
+    /// As for [`BlockHeap::add`].
+    pub unsafe fn init(&self, region: Region) -> Result<usize, RegionError> {
+        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        if !shared.blocks.is_empty() {
+            return Err(RegionError::Occupied);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { shared.blocks.add(region) }
+    }
+
+    /// Adds a region. Returns the bytes for blocks. Regions never join, adjoining or not: a block lies in one of them.
+    ///
+    /// # Safety
+    /// As for [`BlockHeap::add`].
+    pub unsafe fn add_region(&self, region: Region) -> Result<usize, RegionError> {
+        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        // SAFETY: the caller's promise.
+        unsafe { shared.blocks.add(region) }
+    }
+
+    /// Makes the region at `start` `len` bytes long; see [`BlockHeap::extend`].
+    ///
+    /// # Safety
+    /// As for [`BlockHeap::extend`].
+    pub unsafe fn extend_region(&self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
+        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        // SAFETY: the caller's promise.
+        unsafe { shared.blocks.extend(start, len) }
+    }
+
+    /// Builds the first region's control block now, rather than at the first allocation. Returns the bytes that are free, or why
+    /// there is no first region.
+    pub fn warm(&self) -> Result<usize, RegionError> {
+        let shared = self.enter().ok_or(RegionError::Reentered)?;
+        match shared.first {
+            Some(Err(why)) if shared.blocks.is_empty() => Err(why),
+            _ => Ok(shared.blocks.stats().free_bytes),
+        }
+    }
+
+    /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, or the lock may not be waited for; nothing
+    /// changed.
+    #[inline]
+    pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let Some(class) = Self::of(layout) else { return self.allocate_below(layout) };
+        match self.cache.pop(class) {
+            Some(block) => Some(block.into_ptr()),
+            None => self.refill(class),
+        }
+    }
+
+    /// As [`allocate`](Self::allocate), and every byte of the layout reads zero.
+    #[inline]
+    pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let ptr = self.allocate(layout)?;
+        // SAFETY: the block is at least `layout.size()` bytes long, and ours until it is returned.
+        unsafe { ptr.write_bytes(0, layout.size()) };
+        Some(ptr)
+    }
+
+    /// Frees a block. One that is seen to be none stops the program.
+    ///
+    /// # Safety
+    /// `ptr` came from this heap with `layout`, or was reallocated to its size, and is not used any more.
+    #[inline]
+    pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        let Some(class) = Self::of(layout) else { return self.give_back(ptr, P::Grain::granules(layout.size())) };
+        // SAFETY: a block of this length, given up by the caller.
+        if let Err(block) = self.cache.push(class, unsafe { Block::from_ptr(ptr) }) {
+            self.overflow(class, block);
+        }
+    }
+
+    /// Makes the block `new_size` bytes long: in place if that is not longer, or if enough is free to its right; else by moving it,
+    /// at last into its own free neighbours. `None`: no memory, the block is as it was.
+    ///
+    /// # Safety
+    /// As for [`deallocate`](Self::deallocate); the old pointer is not used after success.
+    #[inline]
+    pub unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
+        let new = Layout::from_size_align(new_size, old.align()).ok()?;
+        let (from, to) = (P::Grain::granules(old.size()), P::Grain::granules(new_size));
+        if from == to || self.resize(ptr, from, to) {
+            return Some(ptr);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.move_to(ptr, old, new) }
+    }
+
+    /// Whether `ptr` points into this heap's blocks. Takes the lock.
+    pub fn owns(&self, ptr: NonNull<u8>) -> bool {
+        self.enter().is_some_and(|shared| shared.blocks.owns(ptr))
+    }
+
+    /// Gives all cached and queued blocks back to the regions. Returns the bytes that are free then.
+    pub fn trim(&self) -> usize {
+        self.empty_caches();
+        self.enter().map_or(0, |shared| shared.blocks.stats().free_bytes)
+    }
+
+    /// Enters the lock; `None` where this context may not wait for it. Builds what is not built, and takes queued frees back.
+    pub(crate) fn enter(&self) -> Option<Guard<'_, P::Lock, Shared<P::Grain>>> {
+        let mut shared = self.shared.enter_while(|| true)?;
+        if shared.first.is_none() {
+            self.ask(&mut shared);
+        }
+        if !(shared.waiting.is_empty() && self.queue.is_empty()) {
+            self.take_back(&mut shared, TURN);
+        }
+        Some(shared)
+    }
+
+    /// Addresses and lengths of the queued blocks, for who is inside the lock.
+    pub(crate) fn look_at_queued(&self, shared: &Shared<P::Grain>) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        // SAFETY: blocks are taken out only inside the lock, where the caller is; they are only looked at.
+        let (waiting, queue) = unsafe { (shared.waiting.look(), self.queue.look()) };
+        waiting.chain(queue).map(unqueued)
+    }
+
+    #[cold]
+    fn ask(&self, shared: &mut Shared<P::Grain>) {
+        // SAFETY: the source's contract.
+        let added = self.source.first().and_then(|region| unsafe { shared.blocks.add(region) });
+        shared.first = Some(added.map(|_| ()));
+    }
+
+    /// Frees up to `most` of the queued blocks.
+    #[cold]
+    fn take_back(&self, shared: &mut Shared<P::Grain>, most: usize) {
+        for _ in 0..most {
+            if shared.waiting.is_empty() {
+                shared.waiting = self.queue.take_all();
+            }
+            let Some(queued) = shared.waiting.next() else { return };
+            let (ptr, granules) = unqueued(queued);
+            if let Err(kind) = shared.blocks.give(ptr, granules) {
+                Self::stop(ptr, kind);
+            }
+        }
+    }
+
+    /// Whoever has left the lock looks whether an interrupt queued something meanwhile.
+    #[inline(always)]
+    fn after(&self) {
+        if !self.queue.is_empty() {
+            // Entering is what takes some back.
+            let _ = self.enter();
+        }
+    }
+
+    #[inline(always)]
+    fn allocate_below(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let granules = P::Grain::granules(layout.size());
+        self.with_reserves(|| self.take_granules(granules, layout.align()))
+    }
+
+    #[inline(always)]
+    fn take_granules(&self, granules: usize, align: usize) -> Result<NonNull<u8>, Shortage> {
+        let taken = self.enter().ok_or(Shortage::Reentered)?.blocks.take(granules, align);
+        self.after();
+        taken.ok_or(Shortage::Exhausted)
+    }
+
+    /// Tries once more with empty caches where there was no memory.
+    #[inline(always)]
+    fn with_reserves<T>(&self, take: impl Fn() -> Result<T, Shortage>) -> Option<T> {
+        match take() {
+            Ok(taken) => Some(taken),
+            Err(shortage) => self.retry(shortage, take),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn retry<T>(&self, shortage: Shortage, take: impl Fn() -> Result<T, Shortage>) -> Option<T> {
+        if shortage == Shortage::Exhausted && self.empty_caches() {
+            return take().ok();
+        }
+        if shortage == Shortage::Reentered {
+            // Relaxed: a figure.
+            self.refused.fetch_add(1, Relaxed);
+        }
+        None
+    }
+
+    /// Gives all cached and queued blocks back; whether there may have been any.
+    fn empty_caches(&self) -> bool {
+        self.cache.drain(self);
+        let Some(mut shared) = self.enter() else { return false };
+        self.take_back(&mut shared, usize::MAX);
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: ClassOf<P>) -> Option<NonNull<u8>> {
+        self.with_reserves(|| self.cache.refill(class, self)).map(|(block, _)| block.into_ptr())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn overflow(&self, class: ClassOf<P>, block: Block) {
+        self.cache.overflow(class, block, self);
+    }
+
+    fn give_back(&self, ptr: NonNull<u8>, granules: usize) {
+        match self.enter() {
+            Some(mut shared) => {
+                if let Err(kind) = shared.blocks.give(ptr, granules) {
+                    Self::stop(ptr, kind);
+                }
+            }
+            None => self.queue(ptr, granules),
+        }
+        self.after();
+    }
+
+    /// Leaves a block to the holder of the lock.
+    #[cold]
+    fn queue(&self, ptr: NonNull<u8>, granules: usize) {
+        // SAFETY: the block is being freed, so it is nobody's; it is a granule long, which is a word.
+        let block = unsafe { Block::from_ptr(ptr) };
+        let note = if granules <= MAX_COUNT { granules } else { 0 };
+        if note == 0 {
+            block.set_second_word(granules);
+        }
+        self.queue.push(block, note);
+        // Relaxed: a figure.
+        self.queued.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the block could be resized where it stands.
+    fn resize(&self, ptr: NonNull<u8>, from: usize, to: usize) -> bool {
+        let resized = match self.enter() {
+            Some(mut shared) => shared.blocks.change(ptr, from, to).unwrap_or_else(|kind| Self::stop(ptr, kind)),
+            None if to < from => {
+                // SAFETY: inside the block.
+                self.queue(unsafe { ptr.byte_add(to * P::Grain::GRANULE) }, from - to);
+                true
+            }
+            None => false,
+        };
+        self.after();
+        resized
+    }
+
+    /// # Safety
+    /// As for [`reallocate`](Self::reallocate).
+    #[cold]
+    #[inline(never)]
+    unsafe fn move_to(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Option<NonNull<u8>> {
+        let Some(moved) = self.allocate(new) else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.slide(ptr, old, new.size()) };
+        };
+        // SAFETY: two blocks, both at least that long; then the old one is freed by the layout it has.
+        unsafe {
+            moved.copy_from_nonoverlapping(ptr, old.size().min(new.size()));
+            self.deallocate(ptr, old);
+        }
+        Some(moved)
+    }
+
+    /// Moves a block into its own free neighbours. The lock is not held while its contents are copied: the neighbours are the
+    /// block's by then, and what is left over is given back.
+    ///
+    /// # Safety
+    /// As for [`reallocate`](Self::reallocate); `new_size` is more than the block has.
+    unsafe fn slide(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        let widened = unsafe { self.enter()?.blocks.widen(ptr, old, new_size)? };
+        let to = widened.to;
+        // SAFETY: both places lie inside the widened block, whose owner calls this.
+        unsafe { to.copy_from(ptr, old.size()) };
+        for (surplus, granules) in widened.surplus::<P::Grain>(P::Grain::granules(new_size)) {
+            self.give_back(surplus, granules);
+        }
+        Some(to)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stop(ptr: NonNull<u8>, kind: FaultKind) -> ! {
+        P::stop(Fault { pointer: ptr.addr().get(), kind })
+    }
+}
+
+/// A queued block and its length.
+fn unqueued((block, note): (Block, usize)) -> (NonNull<u8>, usize) {
+    let granules = if note == 0 { block.second_word() } else { note };
+    (block.into_ptr(), granules)
+}
+
+impl<P: RegionPlatform> Backend for RegionHeap<P> {
+    type Class = ClassOf<P>;
+
+    #[inline(always)]
+    fn of(layout: Layout) -> Option<ClassOf<P>> {
+        if layout.align() > P::Grain::GRANULE {
+            return None;
+        }
+        ClassOf::<P>::of_granules(P::Grain::granules(layout.size()))
+    }
+
+    /// One block, however many are asked for: a batch would only be missing from the longer free blocks.
+    fn take(&self, class: ClassOf<P>, _: usize) -> Result<Taken, Shortage> {
+        let ptr = self.take_granules(class.granules(), 1)?;
+        let mut chain = Chain::EMPTY;
+        // SAFETY: a fresh block of this class, and nobody's.
+        chain.push(unsafe { Block::from_ptr(ptr) });
+        Ok(Taken { chain, first: Contents::Unknown })
+    }
+
+    fn give(&self, class: ClassOf<P>, mut chain: Chain) {
+        while let Some(block) = chain.pop() {
+            self.give_back(block.into_ptr(), class.granules());
+        }
+    }
+}
+
+impl<P: RegionPlatform> core::fmt::Debug for RegionHeap<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let stats = self.stats();
+        write!(f, "RegionHeap({} bytes live of {} held)", stats.live_bytes, stats.held_bytes)
+    }
+}
