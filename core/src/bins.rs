@@ -77,28 +77,30 @@ where
     #[inline(always)]
     pub(crate) fn remove(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
         let bin = bin_of(pieces.units(id));
-        let list = &mut self.lists.as_mut()[bin];
-        list.remove(pieces, id);
-        if list.first().is_none() {
+        let others = self.lists.as_mut()[bin].remove(pieces, id);
+        if !others {
             self.words.as_mut()[bin / BITS] &= !(1 << (bin % BITS));
         }
+    }
+
+    /// Files `to` in the place of `from`: a piece of the same bin, which is what is left of it or what it has become a part of.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, pieces: &impl Pieces<Id = I>, bin: usize, from: I, to: I) {
+        self.lists.as_mut()[bin].replace(pieces, from, to);
     }
 
     /// A piece of at least `units`, which stays filed.
     pub(crate) fn find(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
         match self.fitting_bin(pieces, units)? {
-            Some(bin) => self.lists.as_ref()[bin].first(),
+            Some(bin) => self.first_of(bin),
             None => self.probe(pieces, units),
         }
     }
 
-    /// As [`find`](Self::find), and takes the piece out.
+    /// The newest piece of `bin`.
     #[inline(always)]
-    pub(crate) fn take(&mut self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
-        match self.fitting_bin(pieces, units)? {
-            Some(bin) => self.pop(pieces, bin),
-            None => self.probe(pieces, units).inspect(|id| self.remove(pieces, *id)),
-        }
+    pub(crate) fn first_of(&self, bin: usize) -> Option<I> {
+        self.lists.as_ref().get(bin)?.first()
     }
 
     /// A few pieces of at least `units`, or of the same bin, the smallest bins first; they stay filed.
@@ -116,7 +118,7 @@ where
     /// A bin whose first piece has at least `units`: the floor bin or the first above it. `Some(None)`: only the floor bin is left,
     /// and its first does not fit; `None`: there is no bin for so many.
     #[inline(always)]
-    fn fitting_bin(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<Option<usize>> {
+    pub(crate) fn fitting_bin(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<Option<usize>> {
         let floor = bin_of(units);
         let first = self.lists.as_ref().get(floor)?.first();
         Some(if first.is_some_and(|id| pieces.units(id) >= units) { Some(floor) } else { self.next_bin(floor) })
@@ -135,16 +137,14 @@ where
     }
 
     /// One of the first pieces of the floor bin that fits.
-    #[cold]
-    #[inline(never)]
-    fn probe(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
+    pub(crate) fn probe(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
         let list = self.lists.as_ref().get(bin_of(units))?;
         list.iter(pieces).take(PROBES).find(|id| pieces.units(*id) >= units)
     }
 
     /// Takes the first piece of `bin` out.
     #[inline(always)]
-    fn pop(&mut self, pieces: &impl Pieces<Id = I>, bin: usize) -> Option<I> {
+    pub(crate) fn pop(&mut self, pieces: &impl Pieces<Id = I>, bin: usize) -> Option<I> {
         let list = self.lists.as_mut().get_mut(bin)?;
         let first = list.pop(pieces);
         if list.first().is_none() {

@@ -74,7 +74,7 @@ impl<P: Platform> Central<P> {
             first = span.take(class, n - chain.len(), &mut chain);
             match span.has_object(class) {
                 true => break,
-                false => partial.remove(&InList, span),
+                false => _ = partial.remove(&InList, span),
             }
         }
         self.counts.out.fetch_add(chain.len(), Relaxed);

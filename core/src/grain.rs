@@ -124,6 +124,8 @@ grain!(
 pub trait GranuleClass: Class {
     /// The heap's grain.
     type Grain: Grain;
+    /// Granules of the longest; 0 where nothing is cached.
+    const LONGEST: usize;
     /// The class of blocks of so many granules; `None` where the cache has no part in them.
     fn of_granules(granules: usize) -> Option<Self>;
     /// Granules of a block.
@@ -186,6 +188,7 @@ impl<G: Grain, const LONGEST: usize> Class for Granules<G, LONGEST> {
 
 impl<G: Grain, const LONGEST: usize> GranuleClass for Granules<G, LONGEST> {
     type Grain = G;
+    const LONGEST: usize = LONGEST;
 
     #[inline(always)]
     fn of_granules(granules: usize) -> Option<Self> {

@@ -74,15 +74,32 @@ impl<I: Copy + Eq> List<I> {
         self.first = Some(id);
     }
 
+    /// Takes a member out; whether others are left.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, store: &impl Linked<Id = I>, id: I) {
+    pub(crate) fn remove(&mut self, store: &impl Linked<Id = I>, id: I) -> bool {
         let (prev, next) = (store.prev(id), store.next(id));
+        if let Some(next) = next {
+            store.set_prev(next, prev);
+        }
         match prev {
             Some(prev) => store.set_next(prev, next),
             None => self.first = next,
         }
+        prev.is_some() || next.is_some()
+    }
+
+    /// Puts `to`, which is in no list, into the place of `from`.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, store: &impl Linked<Id = I>, from: I, to: I) {
+        let (prev, next) = (store.prev(from), store.next(from));
+        store.set_prev(to, prev);
+        store.set_next(to, next);
         if let Some(next) = next {
-            store.set_prev(next, prev);
+            store.set_prev(next, Some(to));
+        }
+        match prev {
+            Some(prev) => store.set_next(prev, Some(to)),
+            None => self.first = Some(to),
         }
     }
 
@@ -90,10 +107,11 @@ impl<I: Copy + Eq> List<I> {
     #[inline(always)]
     pub(crate) fn pop(&mut self, store: &impl Linked<Id = I>) -> Option<I> {
         let first = self.first?;
-        self.first = store.next(first);
-        if let Some(next) = self.first {
+        let next = store.next(first);
+        if let Some(next) = next {
             store.set_prev(next, None);
         }
+        self.first = next;
         Some(first)
     }
 

@@ -3,7 +3,8 @@
 //!
 //! For tests and for a suspicion: the time is in proportion to the heap. It needs the heap to itself.
 
-use crate::block_heap::{BlockHeap, Carved};
+use crate::block_heap::BlockHeap;
+use crate::carve::Carved;
 use crate::chain::{Chain, word_block, word_count};
 use crate::check::{Broken, ensure, no_fault};
 use crate::claim::CLAIMED;

@@ -60,9 +60,13 @@ unsafe impl<P: RegionPlatform> Sync for RegionHeap<P> where P::Source: Sync {}
 // SAFETY: a heap's memory is not tied to the context that made it.
 unsafe impl<P: RegionPlatform> Send for RegionHeap<P> where P::Source: Send {}
 
+/// The lengths that a home's lists keep apart.
 type ClassOf<P> = <<P as RegionPlatform>::Lists as CoreLists>::Class;
 
 impl<P: RegionPlatform> RegionHeap<P> {
+    /// Whether there is a cache at all.
+    const CACHES: bool = ClassOf::<P>::LONGEST > 0;
+
     /// A heap that has not asked for memory yet.
     pub const fn new(source: P::Source) -> Self {
         Self {
@@ -80,7 +84,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::add`].
     pub unsafe fn init(&self, region: Region) -> Result<usize, RegionError> {
-        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
         if !shared.blocks.is_empty() {
             return Err(RegionError::Occupied);
         }
@@ -93,7 +97,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::add`].
     pub unsafe fn add_region(&self, region: Region) -> Result<usize, RegionError> {
-        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
         // SAFETY: the caller's promise.
         unsafe { shared.blocks.add(region) }
     }
@@ -103,7 +107,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::extend`].
     pub unsafe fn extend_region(&self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
-        let mut shared = self.enter().ok_or(RegionError::Reentered)?;
+        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
         // SAFETY: the caller's promise.
         unsafe { shared.blocks.extend(start, len) }
     }
@@ -111,7 +115,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// Builds the first region's control block now, rather than at the first allocation. Returns the bytes that are free, or why
     /// there is no first region.
     pub fn warm(&self) -> Result<usize, RegionError> {
-        let shared = self.enter().ok_or(RegionError::Reentered)?;
+        let shared = self.enter_built().ok_or(RegionError::Reentered)?;
         match shared.first {
             Some(Err(why)) if shared.blocks.is_empty() => Err(why),
             _ => Ok(shared.blocks.stats().free_bytes),
@@ -122,11 +126,13 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// changed.
     #[inline]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let Some(class) = Self::of(layout) else { return self.allocate_below(layout) };
-        match self.cache.pop(class) {
-            Some(block) => Some(block.into_ptr()),
-            None => self.refill(class),
+        if Self::CACHES {
+            return match Self::of(layout) {
+                Some(class) => self.cache.pop(class).map(Block::into_ptr).or_else(|| self.refill(class)),
+                None => self.allocate_uncached(layout),
+            };
         }
+        self.allocate_below(layout)
     }
 
     /// As [`allocate`](Self::allocate), and every byte of the layout reads zero.
@@ -144,10 +150,14 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// `ptr` came from this heap with `layout`, or was reallocated to its size, and is not used any more.
     #[inline]
     pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
-        let Some(class) = Self::of(layout) else { return self.give_back(ptr, P::Grain::granules(layout.size())) };
-        // SAFETY: a block of this length, given up by the caller.
-        if let Err(block) = self.cache.push(class, unsafe { Block::from_ptr(ptr) }) {
-            self.overflow(class, block);
+        match Self::of(layout) {
+            Some(class) => {
+                // SAFETY: a block of this length, given up by the caller.
+                if let Err(block) = self.cache.push(class, unsafe { Block::from_ptr(ptr) }) {
+                    self.overflow(class, block);
+                }
+            }
+            None => self.give_back(ptr, P::Grain::granules(layout.size())),
         }
     }
 
@@ -174,17 +184,15 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     /// Gives all cached and queued blocks back to the regions. Returns the bytes that are free then.
     pub fn trim(&self) -> usize {
-        self.empty_caches();
+        self.collect();
         self.enter().map_or(0, |shared| shared.blocks.stats().free_bytes)
     }
 
-    /// Enters the lock; `None` where this context may not wait for it. Builds what is not built, and takes queued frees back.
+    /// Enters the lock; `None` where this context may not wait for it. Takes back some of the queued frees that wait for their turn.
+    #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Guard<'_, P::Lock, Shared<P::Grain>>> {
         let mut shared = self.shared.enter_while(|| true)?;
-        if shared.first.is_none() {
-            self.ask(&mut shared);
-        }
-        if !(shared.waiting.is_empty() && self.queue.is_empty()) {
+        if !shared.waiting.is_empty() {
             self.take_back(&mut shared, TURN);
         }
         Some(shared)
@@ -198,6 +206,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     }
 
     #[cold]
+    #[inline(never)]
     fn ask(&self, shared: &mut Shared<P::Grain>) {
         // SAFETY: the source's contract.
         let added = self.source.first().and_then(|region| unsafe { shared.blocks.add(region) });
@@ -206,6 +215,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     /// Frees up to `most` of the queued blocks.
     #[cold]
+    #[inline(never)]
     fn take_back(&self, shared: &mut Shared<P::Grain>, most: usize) {
         for _ in 0..most {
             if shared.waiting.is_empty() {
@@ -219,19 +229,44 @@ impl<P: RegionPlatform> RegionHeap<P> {
         }
     }
 
+    /// As [`enter`](Self::enter), and asks the source for memory where that was never done.
+    pub(crate) fn enter_built(&self) -> Option<Guard<'_, P::Lock, Shared<P::Grain>>> {
+        let mut shared = self.enter()?;
+        if shared.first.is_none() {
+            self.ask(&mut shared);
+        }
+        Some(shared)
+    }
+
     /// Whoever has left the lock looks whether an interrupt queued something meanwhile.
     #[inline(always)]
     fn after(&self) {
         if !self.queue.is_empty() {
-            // Entering is what takes some back.
-            let _ = self.enter();
+            self.take_turn();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_turn(&self) {
+        if let Some(mut shared) = self.enter() {
+            self.take_back(&mut shared, TURN);
+        }
+    }
+
+    /// Out of line, so that a hit saves no registers.
+    #[inline(never)]
+    fn allocate_uncached(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.allocate_below(layout)
     }
 
     #[inline(always)]
     fn allocate_below(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let granules = P::Grain::granules(layout.size());
-        self.with_reserves(|| self.take_granules(granules, layout.align()))
+        let (granules, align) = (P::Grain::granules(layout.size()), layout.align());
+        match self.take_granules(granules, align) {
+            Ok(ptr) => Some(ptr),
+            Err(shortage) => self.allocate_again(granules, align, shortage),
+        }
     }
 
     #[inline(always)]
@@ -241,46 +276,46 @@ impl<P: RegionPlatform> RegionHeap<P> {
         taken.ok_or(Shortage::Exhausted)
     }
 
-    /// Tries once more with empty caches where there was no memory.
-    #[inline(always)]
-    fn with_reserves<T>(&self, take: impl Fn() -> Result<T, Shortage>) -> Option<T> {
-        match take() {
-            Ok(taken) => Some(taken),
-            Err(shortage) => self.retry(shortage, take),
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn retry<T>(&self, shortage: Shortage, take: impl Fn() -> Result<T, Shortage>) -> Option<T> {
-        if shortage == Shortage::Exhausted && self.empty_caches() {
-            return take().ok();
-        }
-        if shortage == Shortage::Reentered {
-            // Relaxed: a figure.
-            self.refused.fetch_add(1, Relaxed);
-        }
-        None
-    }
-
-    /// Gives all cached and queued blocks back; whether there may have been any.
-    fn empty_caches(&self) -> bool {
-        self.cache.drain(self);
-        let Some(mut shared) = self.enter() else { return false };
-        self.take_back(&mut shared, usize::MAX);
-        true
+    fn allocate_again(&self, granules: usize, align: usize, shortage: Shortage) -> Option<NonNull<u8>> {
+        self.reach_for_reserves(shortage).then(|| self.take_granules(granules, align).ok())?
     }
 
     #[cold]
     #[inline(never)]
     fn refill(&self, class: ClassOf<P>) -> Option<NonNull<u8>> {
-        self.with_reserves(|| self.cache.refill(class, self)).map(|(block, _)| block.into_ptr())
+        let refilled = match self.cache.refill(class, self) {
+            Err(shortage) => self.reach_for_reserves(shortage).then(|| self.cache.refill(class, self).ok())?,
+            Ok(refilled) => Some(refilled),
+        };
+        refilled.map(|(block, _)| block.into_ptr())
     }
 
     #[cold]
     #[inline(never)]
     fn overflow(&self, class: ClassOf<P>, block: Block) {
         self.cache.overflow(class, block, self);
+    }
+
+    /// Whether it is worth asking again: not where the lock may not be waited for.
+    fn reach_for_reserves(&self, shortage: Shortage) -> bool {
+        match shortage {
+            Shortage::Exhausted => self.collect(),
+            Shortage::Reentered => {
+                // Relaxed: a figure.
+                self.refused.fetch_add(1, Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Asks for the first region, and gives all cached and queued blocks back.
+    fn collect(&self) -> bool {
+        self.cache.drain(self);
+        let Some(mut shared) = self.enter_built() else { return false };
+        self.take_back(&mut shared, usize::MAX);
+        true
     }
 
     fn give_back(&self, ptr: NonNull<u8>, granules: usize) {

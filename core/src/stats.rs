@@ -212,7 +212,7 @@ impl fmt::Display for RegionStats {
 impl<P: RegionPlatform> RegionHeap<P> {
     /// The figures now; zero where this context may not wait for the lock. Walks the lengths that are cached and the queue.
     pub fn stats(&self) -> RegionStats {
-        let Some(shared) = self.enter() else { return RegionStats::default() };
+        let Some(shared) = self.enter_built() else { return RegionStats::default() };
         let blocks = shared.blocks.stats();
         let queued_bytes = self.look_at_queued(&shared).map(|(_, granules)| granules * P::Grain::GRANULE).sum();
         let mut stats = RegionStats {

@@ -1,0 +1,358 @@
+//! Carving one region: find, split, join, grow in place.
+//!
+//! `block_heap` calls it with the region that a block belongs to; it calls [`bins`](crate::bins) and `block`.
+//!
+//! Everything is reached from the control block, which lies at the region's start: bins, then the boundary bitmap, then the
+//! blocks (the drawing is in `region.rs`).
+//!
+//! - **take**: the newest block of the floor bin if it fits, else one of the first bin above, else one of eight of the floor bin
+//!   (good fit, see `bins`). The front is handed out; the rest goes to its bin, or takes its old place where that is the same.
+//! - **give**: a look at two boundary bits says which neighbours are free; they join at once.
+//! - **resize**: shrinking gives the tail back; growing takes from a free right neighbour.
+//! - **alignment** above the granule takes the front padding as a block of its own, so nothing is wasted; a few candidates are
+//!   looked at, then a block that is long enough for any padding.
+//!
+//! After boundary tags (Knuth, 1.2.5) and two-level segregated fit (Masmano et al., 2004); the tags of live blocks are a bitmap here.
+
+use crate::bins::{Bins, bin_of};
+use crate::block::{Blocks, FreeBlock, Granulated};
+use crate::fault::FaultKind;
+use crate::grain::{Grain, Index};
+use crate::region::{Placement, Region, RegionError};
+use core::ptr::NonNull;
+
+/// A region's own data, at its start. The boundary bitmap follows it.
+#[repr(C)]
+pub(crate) struct Control<G: Grain> {
+    pub(crate) bins: Bins<G::Index, G::Words, G::Lists>,
+    /// Where granule 0 would be.
+    origin: *mut u8,
+    pub(crate) next: Option<RegionRef<G>>,
+    /// The granule behind the last.
+    pub(crate) end: u32,
+    /// What `end` may become.
+    most: u32,
+    /// Free granules, and the fewest there ever were.
+    pub(crate) free: u32,
+    least_free: u32,
+}
+
+/// A region that is in a heap.
+pub(crate) struct RegionRef<G: Grain>(NonNull<Control<G>>);
+
+impl<G: Grain> Clone for RegionRef<G> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<G: Grain> Copy for RegionRef<G> {}
+
+/// A region as it is worked on.
+pub(crate) struct Carved<'h, G: Grain> {
+    pub(crate) control: &'h mut Control<G>,
+    pub(crate) blocks: Blocks<G>,
+}
+
+/// A block that took in its free neighbours, so that its contents can be moved to `to` and it can be longer.
+#[must_use = "what is widened must be settled"]
+#[derive(Debug)]
+pub struct Widened {
+    /// Where the contents go; they overlap the old place.
+    pub to: NonNull<u8>,
+    /// Where it begins with its neighbours, granules before `to`, and granules in all.
+    start: NonNull<u8>,
+    skip: usize,
+    whole: usize,
+}
+
+impl Widened {
+    /// What a block of `granules` at `to` does not need.
+    pub(crate) fn surplus<G: Grain>(self, granules: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        let Self { start, skip, whole, to } = self;
+        // Inside the region, which does not reach the address 0.
+        let behind = to.as_ptr().wrapping_byte_add(granules * G::GRANULE);
+        let tail = NonNull::new(behind).map(|behind| (behind, whole - skip - granules));
+        [Some((start, skip)), tail].into_iter().flatten().filter(|(_, granules)| *granules > 0)
+    }
+}
+
+/// Figures of the regions of a heap, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockStats {
+    /// Regions.
+    pub regions: usize,
+    /// For blocks, in all.
+    pub held_bytes: usize,
+    /// Free.
+    pub free_bytes: usize,
+    /// The fewest that were ever free, region by region.
+    pub least_free_bytes: usize,
+    /// A free block of at least this length exists.
+    pub largest_free: usize,
+}
+
+impl<G: Grain> RegionRef<G> {
+    /// # Safety
+    /// The region's memory is the heap's, and `placement` is where its parts go.
+    pub(crate) unsafe fn create(region: Region, placement: Placement) -> Self {
+        let Placement { control, words, first, granules, most } = placement;
+        let at = region.start.wrapping_byte_add(control);
+        // SAFETY: control block and bitmap lie inside the region. All-zero is a control block without bins' members or regions.
+        unsafe { at.write_bytes(0, size_of::<Control<G>>() + words * size_of::<usize>()) };
+        // SAFETY: not null, as the placement leaves the address 0 out.
+        let mut created = Self(unsafe { NonNull::new_unchecked(at.cast()) });
+        created.open().control.origin = region.start.wrapping_byte_add(first).wrapping_byte_sub(G::GRANULE);
+        let mut carved = created.open();
+        carved.control.end = 1;
+        carved.control.most = most as u32 + 1;
+        carved.grow(granules);
+        carved.control.least_free = carved.control.free;
+        created
+    }
+
+    /// The region, to be worked on.
+    #[inline(always)]
+    pub(crate) fn open(&mut self) -> Carved<'_, G> {
+        let bits = self.0.as_ptr().wrapping_add(1).cast();
+        // SAFETY: the control block is initialised, and reached through the heap only, which the caller has.
+        let control = unsafe { self.0.as_mut() };
+        // SAFETY: `create` laid bits and granules out so, and they are the heap's.
+        let blocks = unsafe { Blocks::new(control.origin, bits) };
+        Carved { control, blocks }
+    }
+
+    /// Whether `ptr` points into a granule of the region.
+    #[inline(always)]
+    pub(crate) fn has(mut self, ptr: NonNull<u8>) -> bool {
+        let carved = self.open();
+        carved.contains(carved.blocks.granule_at(ptr))
+    }
+
+    pub(crate) fn starts_at(mut self, start: usize) -> bool {
+        let control = self.0.addr().get();
+        control >= start && control - start < 2 * G::GRANULE.max(align_of::<usize>()) && !self.open().contains(start)
+    }
+
+    pub(crate) fn overlaps(mut self, start: usize, len: usize) -> bool {
+        let mine = self.0.addr().get();
+        let carved = self.open();
+        let end = carved.blocks.at(carved.control.most as usize).addr();
+        mine.wrapping_sub(start) < len || start.wrapping_sub(mine) < end.wrapping_sub(mine)
+    }
+}
+
+impl<G: Grain> Carved<'_, G> {
+    /// Whether there is a granule of this number.
+    #[inline(always)]
+    fn contains(&self, granule: usize) -> bool {
+        granule.wrapping_sub(1) < self.control.end as usize - 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&mut self, granules: usize) -> Option<Granulated> {
+        match self.control.bins.fitting_bin(&self.blocks, granules)? {
+            Some(bin) => self.take_first(bin, granules),
+            None => self.take_probed(granules),
+        }
+    }
+
+    /// Takes the front of the first block of `bin`, which is long enough. A rest that belongs into the same bin takes its place.
+    #[inline(always)]
+    fn take_first(&mut self, bin: usize, granules: usize) -> Option<Granulated> {
+        let Self { control, blocks } = self;
+        let start = control.bins.first_of(bin)?;
+        let block = blocks.claim(start);
+        if bin_of(block.granules() - granules) != bin {
+            control.bins.pop(blocks, bin);
+            return Some(self.cut(block, granules));
+        }
+        let (run, rest) = blocks.cut(block, granules);
+        if let Some(rest) = rest.and_then(|rest| G::Index::new(rest.start())) {
+            control.bins.replace(blocks, bin, start, rest);
+        }
+        self.spend(granules);
+        Some(run)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_probed(&mut self, granules: usize) -> Option<Granulated> {
+        let start = self.control.bins.probe(&self.blocks, granules)?;
+        self.control.bins.remove(&self.blocks, start);
+        let block = self.blocks.claim(start);
+        Some(self.cut(block, granules))
+    }
+
+    pub(crate) fn take_aligned(&mut self, granules: usize, align: usize) -> Option<Granulated> {
+        let Self { control, blocks } = self;
+        let padding = |id: G::Index| (blocks.at(id.get()).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
+        let fits = |id: &G::Index| blocks.claim(*id).granules() >= granules + padding(*id);
+        let any = granules + align / G::GRANULE - 1;
+        let candidate = control.bins.candidates(blocks, granules).find(fits);
+        let start = candidate.or_else(|| control.bins.find(blocks, any))?;
+        let padding = padding(start);
+        control.bins.remove(blocks, start);
+        let mut block = blocks.claim(start);
+        if padding > 0 {
+            let (front, rest) = blocks.part(block, padding);
+            self.file(front);
+            block = rest;
+        }
+        Some(self.cut(block, granules))
+    }
+
+    /// Takes the front of a free block that is in no bin, and files the rest.
+    #[inline(always)]
+    fn cut(&mut self, block: FreeBlock, granules: usize) -> Granulated {
+        let (run, rest) = self.blocks.cut(block, granules);
+        if let Some(rest) = rest {
+            self.file(rest);
+        }
+        self.spend(granules);
+        run
+    }
+
+    /// The live block at `ptr`, which lies in this region; refuses what is seen to be none.
+    #[inline(always)]
+    pub(crate) fn live(&self, ptr: NonNull<u8>, granules: usize) -> Result<Granulated, FaultKind> {
+        let start = self.blocks.granule_at(ptr);
+        if !ptr.addr().get().is_multiple_of(G::GRANULE) {
+            return Err(FaultKind::Interior);
+        }
+        if granules > self.control.end as usize - start {
+            return Err(FaultKind::WrongSize);
+        }
+        if self.blocks.is_marked(start) {
+            return Err(FaultKind::DoubleFree);
+        }
+        Ok(Granulated { start, granules })
+    }
+
+    /// Makes a run that nobody uses a free block, together with its free neighbours. Where the whole belongs into the bin that one
+    /// of them is in, it stays there, or takes the other's place.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, run: Granulated) {
+        self.control.free += run.granules as u32;
+        let left = self.blocks.left_of(run.start);
+        let right = self.blocks.right_of(run.start + run.granules);
+        let granules = |block: &Option<FreeBlock>| block.as_ref().map_or(0, FreeBlock::granules);
+        let bin = bin_of(granules(&left) + run.granules + granules(&right));
+        let in_bin = |block: &FreeBlock| block.granules() >= G::LEAST && bin_of(block.granules()) == bin;
+        let start = run.start;
+        match (&left, &right) {
+            (None, None) => {
+                let block = self.blocks.join(left, run, right);
+                self.file(block);
+            }
+            (None, Some(neighbour)) if in_bin(neighbour) => {
+                let from = neighbour.start();
+                let _filed = self.blocks.join(left, run, right);
+                if let (Some(from), Some(to)) = (G::Index::new(from), G::Index::new(start)) {
+                    self.control.bins.replace(&self.blocks, bin, from, to);
+                }
+            }
+            (Some(neighbour), _) if in_bin(neighbour) => {
+                right.iter().for_each(|right| self.unfile(right));
+                let _filed = self.blocks.join(left, run, right);
+            }
+            _ => {
+                left.iter().chain(&right).for_each(|neighbour| self.unfile(neighbour));
+                let block = self.blocks.join(left, run, right);
+                self.file(block);
+            }
+        }
+    }
+
+    pub(crate) fn resize(&mut self, run: Granulated, granules: usize) -> bool {
+        let Granulated { start, granules: old } = run;
+        if granules < old {
+            self.give(Granulated { start: start + granules, granules: old - granules });
+        }
+        if granules <= old {
+            return true;
+        }
+        let right = self.blocks.right_of(start + old).filter(|right| right.granules() >= granules - old);
+        right.map(|right| self.grow_into(right, granules - old)).is_some()
+    }
+
+    /// Takes `granules` from a free right neighbour, which become part of the block before them.
+    fn grow_into(&mut self, right: FreeBlock, granules: usize) {
+        self.unfile(&right);
+        let _joined = self.cut(right, granules);
+    }
+
+    pub(crate) fn widen(&mut self, run: Granulated, granules: usize, align: usize) -> Option<Widened> {
+        let end = run.start + run.granules;
+        let (left, right) = (self.blocks.left_of(run.start), self.blocks.right_of(end));
+        let from = left.as_ref().map_or(run.start, FreeBlock::start);
+        let whole = right.as_ref().map_or(end, FreeBlock::end) - from;
+        let skip = (self.blocks.at(from).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
+        if skip + granules > whole {
+            return None;
+        }
+        for neighbour in [left, right].into_iter().flatten() {
+            self.unfile(&neighbour);
+            self.spend(neighbour.granules());
+            let _taken_in = self.blocks.unmarked(neighbour);
+        }
+        let at = |granule| NonNull::new(self.blocks.at(granule));
+        Some(Widened { to: at(from + skip)?, start: at(from)?, skip, whole })
+    }
+
+    pub(crate) fn extend(&mut self, end: usize) -> Result<usize, RegionError> {
+        // The address behind the last byte of the address space is none: the granule there is given up, as in `place`.
+        let end = end.wrapping_sub(self.blocks.at(0).addr()) >> G::SHIFT;
+        match end.checked_sub(self.control.end as usize) {
+            Some(_) if end > self.control.most as usize => Err(RegionError::NotGrowable),
+            Some(granules) if granules > 0 => {
+                self.grow(granules);
+                Ok(granules * G::GRANULE)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Adds granules behind the last.
+    fn grow(&mut self, granules: usize) {
+        let start = self.control.end as usize;
+        self.control.end += granules as u32;
+        self.give(Granulated { start, granules });
+    }
+
+    #[inline(always)]
+    fn spend(&mut self, granules: usize) {
+        self.control.free -= granules as u32;
+        if self.control.free < self.control.least_free {
+            self.control.least_free = self.control.free;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn file(&mut self, block: FreeBlock) {
+        if block.granules() >= G::LEAST
+            && let Some(start) = G::Index::new(block.start())
+        {
+            self.control.bins.insert(&self.blocks, start);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn unfile(&mut self, block: &FreeBlock) {
+        if block.granules() >= G::LEAST
+            && let Some(start) = G::Index::new(block.start())
+        {
+            self.control.bins.remove(&self.blocks, start);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> BlockStats {
+        let bytes = |granules: u32| granules as usize * G::GRANULE;
+        BlockStats {
+            regions: 1,
+            held_bytes: bytes(self.control.end - 1),
+            free_bytes: bytes(self.control.free),
+            least_free_bytes: bytes(self.control.least_free),
+            largest_free: self.control.bins.longest(&self.blocks) * G::GRANULE,
+        }
+    }
+}
