@@ -66,17 +66,25 @@ where
     Lists: AsRef<[List<I>]> + AsMut<[List<I>]>,
 {
     /// Files a piece.
-    #[inline(always)]
     pub(crate) fn insert(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
-        let bin = bin_of(pieces.units(id));
+        self.insert_into(bin_of(pieces.units(id)), pieces, id);
+    }
+
+    /// Takes a piece out; its units are still those it was filed by.
+    pub(crate) fn remove(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
+        self.remove_from(bin_of(pieces.units(id)), pieces, id);
+    }
+
+    /// As [`insert`](Self::insert), where the caller knows the bin.
+    #[inline(always)]
+    pub(crate) fn insert_into(&mut self, bin: usize, pieces: &impl Linked<Id = I>, id: I) {
         self.lists.as_mut()[bin].insert(pieces, id);
         self.words.as_mut()[bin / BITS] |= 1 << (bin % BITS);
     }
 
-    /// Takes a piece out; its units are still those it was filed by.
+    /// As [`remove`](Self::remove), where the caller knows the bin.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, pieces: &impl Pieces<Id = I>, id: I) {
-        let bin = bin_of(pieces.units(id));
+    pub(crate) fn remove_from(&mut self, bin: usize, pieces: &impl Linked<Id = I>, id: I) {
         let others = self.lists.as_mut()[bin].remove(pieces, id);
         if !others {
             self.words.as_mut()[bin / BITS] &= !(1 << (bin % BITS));
@@ -85,7 +93,7 @@ where
 
     /// Files `to` in the place of `from`: a piece of the same bin, which is what is left of it or what it has become a part of.
     #[inline(always)]
-    pub(crate) fn replace(&mut self, pieces: &impl Pieces<Id = I>, bin: usize, from: I, to: I) {
+    pub(crate) fn replace(&mut self, bin: usize, pieces: &impl Linked<Id = I>, from: I, to: I) {
         self.lists.as_mut()[bin].replace(pieces, from, to);
     }
 
@@ -144,7 +152,7 @@ where
 
     /// Takes the first piece of `bin` out.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, pieces: &impl Pieces<Id = I>, bin: usize) -> Option<I> {
+    pub(crate) fn pop(&mut self, bin: usize, pieces: &impl Linked<Id = I>) -> Option<I> {
         let list = self.lists.as_mut().get_mut(bin)?;
         let first = list.pop(pieces);
         if list.first().is_none() {

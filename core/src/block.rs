@@ -173,31 +173,52 @@ impl<G: Grain> Blocks<G> {
         (self.sized(block.start, granules), self.sized(cut, block.granules - granules))
     }
 
-    /// Makes a free block of `run` and its neighbours, where they are free. A neighbour's token names a block that is out of its
-    /// bin, or, on the left, one that stays where it is because its bin does not change.
+    /// Makes a free block of a run without free neighbours.
     #[inline(always)]
-    pub(crate) fn join(&self, left: Option<FreeBlock>, run: Granulated, right: Option<FreeBlock>) -> FreeBlock {
-        let (mut start, mut end) = (run.start, run.start + run.granules);
-        match right {
-            // The first granule of the right one is inside now, unless it is the last as well.
-            Some(right) => {
-                if right.granules > 1 {
-                    self.unmark(end);
-                }
-                end = right.end();
-            }
-            None => self.mark(end - 1),
+    pub(crate) fn release(&self, run: Granulated) -> FreeBlock {
+        self.mark(run.start);
+        self.mark(run.start + run.granules - 1);
+        self.sized(run.start, run.granules)
+    }
+
+    /// Makes one free block of a run and the free block to its left.
+    #[inline(always)]
+    pub(crate) fn join_left(&self, left: &FreeBlock, run: Granulated) -> FreeBlock {
+        self.unmark_end(left);
+        self.mark(run.start + run.granules - 1);
+        self.sized(left.start, left.granules + run.granules)
+    }
+
+    /// Makes one free block of a run and the free block to its right.
+    #[inline(always)]
+    pub(crate) fn join_right(&self, run: Granulated, right: &FreeBlock) -> FreeBlock {
+        self.mark(run.start);
+        self.unmark_start(right);
+        self.sized(run.start, run.granules + right.granules)
+    }
+
+    /// Makes one free block of a run and the free blocks on both sides.
+    #[inline(always)]
+    pub(crate) fn join_both(&self, left: &FreeBlock, run: Granulated, right: &FreeBlock) -> FreeBlock {
+        self.unmark_end(left);
+        self.unmark_start(right);
+        self.sized(left.start, left.granules + run.granules + right.granules)
+    }
+
+    /// Takes the mark off the last granule, which is inside of a longer block now, unless it is the first as well.
+    #[inline(always)]
+    fn unmark_end(&self, block: &FreeBlock) {
+        if block.granules > 1 {
+            self.unmark(block.end() - 1);
         }
-        match left {
-            Some(left) => {
-                if left.granules > 1 {
-                    self.unmark(start - 1);
-                }
-                start = left.start;
-            }
-            None => self.mark(start),
+    }
+
+    /// Takes the mark off the first granule, unless it is the last as well.
+    #[inline(always)]
+    fn unmark_start(&self, block: &FreeBlock) {
+        if block.granules > 1 {
+            self.unmark(block.start);
         }
-        self.sized(start, end - start)
     }
 
     /// Takes the marks off a block.

@@ -122,7 +122,10 @@ impl<G: Grain> BlockHeap<G> {
     /// As for [`deallocate`](Self::deallocate), but the block goes on being used, by its new size.
     #[inline]
     pub unsafe fn resize(&mut self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Result<bool, FaultKind> {
-        self.change(ptr, G::granules(old.size()), G::granules(new_size))
+        match Layout::from_size_align(new_size, old.align()) {
+            Ok(new) => self.change(ptr, G::granules(old.size()), G::granules(new.size())),
+            Err(_) => Ok(false),
+        }
     }
 
     /// As [`resize`](Self::resize), by numbers of granules.
@@ -141,10 +144,11 @@ impl<G: Grain> BlockHeap<G> {
     /// # Safety
     /// As for [`resize`](Self::resize).
     pub unsafe fn widen(&mut self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<Widened> {
+        let new = Layout::from_size_align(new_size, old.align()).ok()?;
         let mut region = self.region_of(ptr)?;
         let mut carved = region.open();
         let run = carved.live(ptr, G::granules(old.size())).ok()?;
-        carved.widen(run, G::granules(new_size), old.align())
+        carved.widen(run, G::granules(new.size()), new.align())
     }
 
     /// Gives back what a widened block does not need, now that its contents are at [`Widened::to`]. The block is `new_size` bytes long.

@@ -128,9 +128,9 @@ impl<G: Grain> RegionRef<G> {
         carved.contains(carved.blocks.granule_at(ptr))
     }
 
-    pub(crate) fn starts_at(mut self, start: usize) -> bool {
-        let control = self.0.addr().get();
-        control >= start && control - start < 2 * G::GRANULE.max(align_of::<usize>()) && !self.open().contains(start)
+    /// Whether it was made of the memory from `start` on: its control block is at the first place there that is aligned.
+    pub(crate) fn starts_at(self, start: usize) -> bool {
+        self.0.addr().get().checked_sub(start).is_some_and(|skip| skip <= G::GRANULE.max(align_of::<usize>()))
     }
 
     pub(crate) fn overlaps(mut self, start: usize, len: usize) -> bool {
@@ -161,14 +161,16 @@ impl<G: Grain> Carved<'_, G> {
     fn take_first(&mut self, bin: usize, granules: usize) -> Option<Granulated> {
         let Self { control, blocks } = self;
         let start = control.bins.first_of(bin)?;
-        let block = blocks.claim(start);
-        if bin_of(block.granules() - granules) != bin {
-            control.bins.pop(blocks, bin);
-            return Some(self.cut(block, granules));
-        }
-        let (run, rest) = blocks.cut(block, granules);
-        if let Some(rest) = rest.and_then(|rest| G::Index::new(rest.start())) {
-            control.bins.replace(blocks, bin, start, rest);
+        let (run, rest) = blocks.cut(blocks.claim(start), granules);
+        match rest {
+            Some(rest) if bin_of(rest.granules()) == bin => {
+                let rest = G::Index::new(rest.start())?;
+                control.bins.replace(bin, blocks, start, rest);
+            }
+            rest => {
+                control.bins.pop(bin, blocks);
+                rest.into_iter().for_each(|rest| self.file(rest));
+            }
         }
         self.spend(granules);
         Some(run)
@@ -228,38 +230,43 @@ impl<G: Grain> Carved<'_, G> {
         Ok(Granulated { start, granules })
     }
 
-    /// Makes a run that nobody uses a free block, together with its free neighbours. Where the whole belongs into the bin that one
-    /// of them is in, it stays there, or takes the other's place.
+    /// Makes a run that nobody uses a free block, together with its free neighbours.
     #[inline(always)]
     pub(crate) fn give(&mut self, run: Granulated) {
         self.control.free += run.granules as u32;
-        let left = self.blocks.left_of(run.start);
-        let right = self.blocks.right_of(run.start + run.granules);
-        let granules = |block: &Option<FreeBlock>| block.as_ref().map_or(0, FreeBlock::granules);
-        let bin = bin_of(granules(&left) + run.granules + granules(&right));
-        let in_bin = |block: &FreeBlock| block.granules() >= G::LEAST && bin_of(block.granules()) == bin;
-        let start = run.start;
-        match (&left, &right) {
-            (None, None) => {
-                let block = self.blocks.join(left, run, right);
-                self.file(block);
+        if self.blocks.is_marked(run.start - 1) || self.blocks.is_marked(run.start + run.granules) {
+            return self.give_joining(run);
+        }
+        let block = self.blocks.release(run);
+        self.file(block);
+    }
+
+    /// Out of line, so that a free without neighbours saves no registers.
+    #[inline(never)]
+    fn give_joining(&mut self, run: Granulated) {
+        let blocks = self.blocks;
+        match (blocks.left_of(run.start), blocks.right_of(run.start + run.granules)) {
+            (None, None) => self.file(blocks.release(run)),
+            (Some(left), None) => self.refile(blocks.join_left(&left, run), left),
+            (None, Some(right)) => self.refile(blocks.join_right(run, &right), right),
+            (Some(left), Some(right)) => {
+                self.unfile(&right);
+                self.refile(blocks.join_both(&left, run, &right), left);
             }
-            (None, Some(neighbour)) if in_bin(neighbour) => {
-                let from = neighbour.start();
-                let _filed = self.blocks.join(left, run, right);
-                if let (Some(from), Some(to)) = (G::Index::new(from), G::Index::new(start)) {
-                    self.control.bins.replace(&self.blocks, bin, from, to);
-                }
-            }
-            (Some(neighbour), _) if in_bin(neighbour) => {
-                right.iter().for_each(|right| self.unfile(right));
-                let _filed = self.blocks.join(left, run, right);
-            }
-            _ => {
-                left.iter().chain(&right).for_each(|neighbour| self.unfile(neighbour));
-                let block = self.blocks.join(left, run, right);
-                self.file(block);
-            }
+        }
+    }
+
+    /// Files `whole`, of which `part` has become a part: in its place, where that is in the right bin. The part's links are where they were.
+    #[inline(always)]
+    fn refile(&mut self, whole: FreeBlock, part: FreeBlock) {
+        let bin = bin_of(whole.granules());
+        if part.granules() < G::LEAST || bin_of(part.granules()) != bin {
+            self.unfile(&part);
+            self.file(whole);
+        } else if whole.start() != part.start()
+            && let (Some(from), Some(to)) = (G::Index::new(part.start()), G::Index::new(whole.start()))
+        {
+            self.control.bins.replace(bin, &self.blocks, from, to);
         }
     }
 
@@ -332,7 +339,7 @@ impl<G: Grain> Carved<'_, G> {
         if block.granules() >= G::LEAST
             && let Some(start) = G::Index::new(block.start())
         {
-            self.control.bins.insert(&self.blocks, start);
+            self.control.bins.insert_into(bin_of(block.granules()), &self.blocks, start);
         }
     }
 
@@ -341,7 +348,7 @@ impl<G: Grain> Carved<'_, G> {
         if block.granules() >= G::LEAST
             && let Some(start) = G::Index::new(block.start())
         {
-            self.control.bins.remove(&self.blocks, start);
+            self.control.bins.remove_from(bin_of(block.granules()), &self.blocks, start);
         }
     }
 

@@ -165,7 +165,7 @@ mod exports {
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{
-        Backend, Class, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
+        Backend, Class, Contents, CoreLists, Entry, Growth, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
         RegionPlatform, RegionSource, Shortage, Side, Tables, Taken,
     };
     pub use crate::region::{Region, RegionError};

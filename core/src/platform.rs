@@ -210,6 +210,16 @@ pub unsafe trait Lock: Send + Sync {
     unsafe fn leave(&self);
 }
 
+/// How the core cache bounds a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// By need: a list whose misses come in turn from above and below doubles, and idle ones are asked for the room. For lists that
+    /// exchange batches with a layer that is dear to reach.
+    Adaptive,
+    /// By an equal share of the budget, for good. For lists whose every miss must stay cheap.
+    Even,
+}
+
 /// A kind of block that the cache keeps apart: a [`SizeClass`], or a number of granules.
 ///
 /// Indexes run from 0 to the length of a [`Table`](Self::Table); the first ones may be unused.
@@ -235,6 +245,9 @@ pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
 
     /// What a cached block takes of a core's budget.
     fn cost(self) -> usize;
+
+    /// How a core's list of such blocks is bounded.
+    const GROWTH: Growth = Growth::Adaptive;
 
     /// All classes, in the order of their indexes.
     fn all() -> impl Iterator<Item = Self> {

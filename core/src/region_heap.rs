@@ -282,14 +282,13 @@ impl<P: RegionPlatform> RegionHeap<P> {
         self.reach_for_reserves(shortage).then(|| self.take_granules(granules, align).ok())?
     }
 
+    /// Straight to the block heap: a list is filled by what is freed, one block at a time.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: ClassOf<P>) -> Option<NonNull<u8>> {
-        let refilled = match self.cache.refill(class, self) {
-            Err(shortage) => self.reach_for_reserves(shortage).then(|| self.cache.refill(class, self).ok())?,
-            Ok(refilled) => Some(refilled),
-        };
-        refilled.map(|(block, _)| block.into_ptr())
+        self.cache.note_empty(class);
+        let granules = class.granules();
+        self.take_granules(granules, 1).or_else(|shortage| self.allocate_again(granules, 1, shortage).ok_or(shortage)).ok()
     }
 
     #[cold]
