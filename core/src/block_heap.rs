@@ -20,7 +20,14 @@ pub use crate::carve::{BlockStats, Widened};
 
 /// A heap over regions of memory; see [`Grain`] for its instances.
 ///
-/// All methods take constant time in the number of blocks, and time in proportion to the number of regions.
+/// All methods take constant time in the number of blocks, and time in proportion to the number of regions. A request is served
+/// by the first region that can, in the order in which they were added.
+///
+/// # Provenance
+/// Every pointer that a heap hands out, reads or writes is derived from the pointer by which its region came in, at an offset that is
+/// computed from a granule's number. Of a pointer that a caller hands back only the address is used: what becomes of the memory
+/// later does not depend on what that pointer was allowed to reach. (A core cache in front links blocks by exposed addresses; a region's
+/// own pointer is exposed when it is added, so that what comes out of a list may reach what it may reach.)
 pub struct BlockHeap<G: Grain> {
     first: Option<RegionRef<G>>,
 }
@@ -48,7 +55,7 @@ impl<G: Grain> BlockHeap<G> {
         // SAFETY: the memory is the heap's by the caller's promise, and large enough by its placement.
         let added = unsafe { RegionRef::create(region, placement) };
         match self.regions().last() {
-            Some(mut last) => last.open().control.next = Some(added),
+            Some(mut last) => last.control().next = Some(added),
             None => self.first = Some(added),
         }
         Ok(placement.granules * G::GRANULE)
@@ -60,9 +67,9 @@ impl<G: Grain> BlockHeap<G> {
     /// # Safety
     /// As for [`add`](Self::add), for the memory up to `len`.
     pub unsafe fn extend(&mut self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
-        let mut region = self.regions().find(|region| region.starts_at(start.addr())).ok_or(RegionError::Missing)?;
+        let region = self.regions().find(|region| region.starts_at(start.addr())).ok_or(RegionError::Missing)?;
         let end = start.addr().checked_add(len).ok_or(RegionError::NotGrowable)?;
-        region.open().extend(end)
+        region.extend(end)
     }
 
     /// A block for `layout`, a size of 0 included, aligned to the granule at least. `None`: no memory, nothing changed.
@@ -75,12 +82,10 @@ impl<G: Grain> BlockHeap<G> {
     #[inline(always)]
     pub(crate) fn take(&mut self, granules: usize, align: usize) -> Option<NonNull<u8>> {
         if align <= G::GRANULE
-            && let Some(mut first) = self.first
+            && let Some(first) = self.first
+            && let Some(run) = first.take(granules)
         {
-            let mut carved = first.open();
-            if let Some(run) = carved.take(granules) {
-                return NonNull::new(carved.blocks.at(run.start));
-            }
+            return NonNull::new(first.blocks().at(run.start));
         }
         self.take_elsewhere(granules, align)
     }
@@ -88,11 +93,7 @@ impl<G: Grain> BlockHeap<G> {
     #[cold]
     #[inline(never)]
     fn take_elsewhere(&mut self, granules: usize, align: usize) -> Option<NonNull<u8>> {
-        self.regions().find_map(|mut region| {
-            let mut carved = region.open();
-            let run = if align <= G::GRANULE { carved.take(granules) } else { carved.take_aligned(granules, align) };
-            NonNull::new(carved.blocks.at(run?.start))
-        })
+        self.regions().find_map(|region| NonNull::new(region.blocks().at(region.take_any(granules, align)?.start)))
     }
 
     /// Takes a block back. `Err`, and nothing changed, where it is seen that there is none: a pointer outside of all regions,
@@ -108,10 +109,9 @@ impl<G: Grain> BlockHeap<G> {
     /// As [`deallocate`](Self::deallocate), by the block's number of granules.
     #[inline(always)]
     pub(crate) fn give(&mut self, ptr: NonNull<u8>, granules: usize) -> Result<(), FaultKind> {
-        let mut region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
-        let mut carved = region.open();
-        let run = carved.live(ptr, granules)?;
-        carved.give(run);
+        let region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
+        let run = region.live(ptr, granules)?;
+        region.give(run);
         Ok(())
     }
 
@@ -131,10 +131,9 @@ impl<G: Grain> BlockHeap<G> {
     /// As [`resize`](Self::resize), by numbers of granules.
     #[inline(always)]
     pub(crate) fn change(&mut self, ptr: NonNull<u8>, old: usize, new: usize) -> Result<bool, FaultKind> {
-        let mut region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
-        let mut carved = region.open();
-        let run = carved.live(ptr, old)?;
-        Ok(carved.resize(run, new))
+        let region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
+        let run = region.live(ptr, old)?;
+        Ok(region.resize(run, new))
     }
 
     /// Takes in the free neighbours of a block that no other way lets become `new_size` bytes long. The caller then copies the
@@ -145,10 +144,9 @@ impl<G: Grain> BlockHeap<G> {
     /// As for [`resize`](Self::resize).
     pub unsafe fn widen(&mut self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<Widened> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
-        let mut region = self.region_of(ptr)?;
-        let mut carved = region.open();
-        let run = carved.live(ptr, G::granules(old.size())).ok()?;
-        carved.widen(run, G::granules(new.size()), new.align())
+        let region = self.region_of(ptr)?;
+        let run = region.live(ptr, G::granules(old.size())).ok()?;
+        region.widen(run, G::granules(new.size()), new.align())
     }
 
     /// Gives back what a widened block does not need, now that its contents are at [`Widened::to`]. The block is `new_size` bytes long.
@@ -171,7 +169,7 @@ impl<G: Grain> BlockHeap<G> {
 
     /// Figures. Constant time a region.
     pub fn stats(&self) -> BlockStats {
-        self.regions().map(|mut region| region.open().stats()).fold(BlockStats::default(), |sum, region| BlockStats {
+        self.regions().map(|region| region.stats()).fold(BlockStats::default(), |sum, region| BlockStats {
             regions: sum.regions + 1,
             held_bytes: sum.held_bytes + region.held_bytes,
             free_bytes: sum.free_bytes + region.free_bytes,
@@ -182,13 +180,13 @@ impl<G: Grain> BlockHeap<G> {
 
     /// The figures of each region, in the order in which they were added.
     pub fn region_stats(&self) -> impl Iterator<Item = BlockStats> {
-        self.regions().map(|mut region| region.open().stats())
+        self.regions().map(|region| region.stats())
     }
 
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionRef<G>> {
         core::iter::successors(self.first, |region| {
             let mut region = *region;
-            region.open().control.next
+            region.control().next
         })
     }
 
@@ -222,7 +220,6 @@ impl<G: Grain> fmt::Debug for BlockHeap<G> {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::carve::Carved;
     use crate::grain::{Compact, Fine, Tiny, Wide};
     use std::boxed::Box;
     use std::vec::Vec;
@@ -342,30 +339,29 @@ mod tests {
 
     #[test]
     fn a_planted_breach_is_seen() {
-        let breach = |plant: fn(&mut Carved<'_, Compact>)| {
+        let breach = |plant: fn(RegionRef<Compact>)| {
             let (mut heap, _) = heap::<Compact>(0, 2048);
             let [low, _] = [64, 64].map(|size| heap.allocate(layout(size, 8)).unwrap());
             free(&mut heap, low, layout(64, 8));
-            let mut region = heap.regions().next().unwrap();
-            plant(&mut region.open());
+            plant(heap.regions().next().unwrap());
             heap.check().unwrap_err().invariant.split(':').next().unwrap()
         };
-        assert_eq!(breach(|region| region.control.free += 1), "R5");
-        assert_eq!(breach(|region| region.blocks.flip_mark(3)), "R1");
-        assert_eq!(breach(|region| region.blocks.flip_mark(10)), "R2");
-        assert_eq!(breach(|region| region.blocks.flip_length(1)), "R2");
+        assert_eq!(breach(|mut region| region.control().free += 1), "R5");
+        assert_eq!(breach(|region| region.blocks().flip_mark(3)), "R1");
+        assert_eq!(breach(|region| region.blocks().flip_mark(10)), "R2");
+        assert_eq!(breach(|region| region.blocks().flip_length(1)), "R2");
         assert_eq!(
             breach(|region| {
-                let low = region.blocks.right_of(1).unwrap();
+                let low = region.blocks().right_of(1).unwrap();
                 region.unfile(&low);
             }),
             "R6"
         );
         assert_eq!(
             breach(|region| {
-                let low = region.blocks.right_of(1).unwrap();
+                let low = region.blocks().right_of(1).unwrap();
                 region.unfile(&low);
-                let (front, back) = region.blocks.part(low, 4);
+                let (front, back) = region.blocks().part(low, 4);
                 region.file(front);
                 region.file(back);
             }),

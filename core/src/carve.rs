@@ -47,12 +47,6 @@ impl<G: Grain> Clone for RegionRef<G> {
 }
 impl<G: Grain> Copy for RegionRef<G> {}
 
-/// A region as it is worked on.
-pub(crate) struct Carved<'h, G: Grain> {
-    pub(crate) control: &'h mut Control<G>,
-    pub(crate) blocks: Blocks<G>,
-}
-
 /// A block that took in its free neighbours, so that its contents can be moved to `to` and it can be longer.
 #[must_use = "what is widened must be settled"]
 #[derive(Debug)]
@@ -101,31 +95,36 @@ impl<G: Grain> RegionRef<G> {
         unsafe { at.write_bytes(0, size_of::<Control<G>>() + words * size_of::<usize>()) };
         // SAFETY: not null, as the placement leaves the address 0 out.
         let mut created = Self(unsafe { NonNull::new_unchecked(at.cast()) });
-        created.open().control.origin = region.start.wrapping_byte_add(first).wrapping_byte_sub(G::GRANULE);
-        let mut carved = created.open();
-        carved.control.end = 1;
-        carved.control.most = most as u32 + 1;
-        carved.grow(granules);
-        carved.control.least_free = carved.control.free;
+        // What a cached block's link is turned back into is derived from this pointer (see `chain`), not from a caller's.
+        let _ = region.start.expose_provenance();
+        let control = created.control();
+        control.origin = region.start.wrapping_byte_add(first).wrapping_byte_sub(G::GRANULE);
+        control.end = 1;
+        control.most = most as u32 + 1;
+        created.grow(granules);
+        created.control().least_free = created.control().free;
         created
     }
 
-    /// The region, to be worked on.
+    /// The region's own data. Each borrow is short: none is held over a call that takes another.
     #[inline(always)]
-    pub(crate) fn open(&mut self) -> Carved<'_, G> {
-        let bits = self.0.as_ptr().wrapping_add(1).cast();
+    pub(crate) fn control(&mut self) -> &mut Control<G> {
         // SAFETY: the control block is initialised, and reached through the heap only, which the caller has.
-        let control = unsafe { self.0.as_mut() };
-        // SAFETY: `create` laid bits and granules out so, and they are the heap's.
-        let blocks = unsafe { Blocks::new(control.origin, bits) };
-        Carved { control, blocks }
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The region's blocks.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> Blocks<G> {
+        let control = self.0.as_ptr();
+        // SAFETY: `create` laid bits and granules out so, and they are the heap's, which the caller has.
+        unsafe { Blocks::new((*control).origin, control.wrapping_add(1).cast()) }
     }
 
     /// Whether `ptr` points into a granule of the region.
     #[inline(always)]
     pub(crate) fn has(mut self, ptr: NonNull<u8>) -> bool {
-        let carved = self.open();
-        carved.contains(carved.blocks.granule_at(ptr))
+        self.blocks().granule_at(ptr).wrapping_sub(1) < self.control().end as usize - 1
     }
 
     /// Whether it was made of the memory from `start` on: its control block is at the first place there that is aligned.
@@ -135,40 +134,45 @@ impl<G: Grain> RegionRef<G> {
 
     pub(crate) fn overlaps(mut self, start: usize, len: usize) -> bool {
         let mine = self.0.addr().get();
-        let carved = self.open();
-        let end = carved.blocks.at(carved.control.most as usize).addr();
+        let end = self.blocks().at(self.control().most as usize).addr();
         mine.wrapping_sub(start) < len || start.wrapping_sub(mine) < end.wrapping_sub(mine)
     }
 }
 
-impl<G: Grain> Carved<'_, G> {
-    /// Whether there is a granule of this number.
+/// What happens inside it.
+impl<G: Grain> RegionRef<G> {
+    /// Takes a block from the first bin that surely has one.
     #[inline(always)]
-    fn contains(&self, granule: usize) -> bool {
-        granule.wrapping_sub(1) < self.control.end as usize - 1
+    pub(crate) fn take(mut self, granules: usize) -> Option<Granulated> {
+        let blocks = self.blocks();
+        let bin = self.control().bins.fitting_bin(&blocks, granules)??;
+        self.take_first(bin, granules)
     }
 
-    #[inline(always)]
-    pub(crate) fn take(&mut self, granules: usize) -> Option<Granulated> {
-        match self.control.bins.fitting_bin(&self.blocks, granules)? {
-            Some(bin) => self.take_first(bin, granules),
-            None => self.take_probed(granules),
+    /// As [`take`](Self::take), at last from the first few of the floor bin, and at any alignment.
+    pub(crate) fn take_any(mut self, granules: usize, align: usize) -> Option<Granulated> {
+        let blocks = self.blocks();
+        if align > G::GRANULE {
+            return self.take_aligned(granules, align);
         }
+        let start = self.control().bins.find(&blocks, granules)?;
+        self.control().bins.remove(&blocks, start);
+        Some(self.cut(blocks.claim(start), granules))
     }
 
     /// Takes the front of the first block of `bin`, which is long enough. A rest that belongs into the same bin takes its place.
     #[inline(always)]
-    fn take_first(&mut self, bin: usize, granules: usize) -> Option<Granulated> {
-        let Self { control, blocks } = self;
-        let start = control.bins.first_of(bin)?;
+    fn take_first(mut self, bin: usize, granules: usize) -> Option<Granulated> {
+        let blocks = self.blocks();
+        let start = self.control().bins.first_of(bin)?;
         let (run, rest) = blocks.cut(blocks.claim(start), granules);
         match rest {
             Some(rest) if bin_of(rest.granules()) == bin => {
                 let rest = G::Index::new(rest.start())?;
-                control.bins.replace(bin, blocks, start, rest);
+                self.control().bins.replace(bin, &blocks, start, rest);
             }
             rest => {
-                control.bins.pop(bin, blocks);
+                self.control().bins.pop(bin, &blocks);
                 rest.into_iter().for_each(|rest| self.file(rest));
             }
         }
@@ -176,24 +180,15 @@ impl<G: Grain> Carved<'_, G> {
         Some(run)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn take_probed(&mut self, granules: usize) -> Option<Granulated> {
-        let start = self.control.bins.probe(&self.blocks, granules)?;
-        self.control.bins.remove(&self.blocks, start);
-        let block = self.blocks.claim(start);
-        Some(self.cut(block, granules))
-    }
-
-    pub(crate) fn take_aligned(&mut self, granules: usize, align: usize) -> Option<Granulated> {
-        let Self { control, blocks } = self;
+    pub(crate) fn take_aligned(mut self, granules: usize, align: usize) -> Option<Granulated> {
+        let blocks = self.blocks();
         let padding = |id: G::Index| (blocks.at(id.get()).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
         let fits = |id: &G::Index| blocks.claim(*id).granules() >= granules + padding(*id);
         let any = granules + align / G::GRANULE - 1;
-        let candidate = control.bins.candidates(blocks, granules).find(fits);
-        let start = candidate.or_else(|| control.bins.find(blocks, any))?;
+        let candidate = self.control().bins.candidates(&blocks, granules).find(fits);
+        let start = candidate.or_else(|| self.control().bins.find(&blocks, any))?;
         let padding = padding(start);
-        control.bins.remove(blocks, start);
+        self.control().bins.remove(&blocks, start);
         let mut block = blocks.claim(start);
         if padding > 0 {
             let (front, rest) = blocks.part(block, padding);
@@ -205,8 +200,8 @@ impl<G: Grain> Carved<'_, G> {
 
     /// Takes the front of a free block that is in no bin, and files the rest.
     #[inline(always)]
-    fn cut(&mut self, block: FreeBlock, granules: usize) -> Granulated {
-        let (run, rest) = self.blocks.cut(block, granules);
+    fn cut(self, block: FreeBlock, granules: usize) -> Granulated {
+        let (run, rest) = self.blocks().cut(block, granules);
         if let Some(rest) = rest {
             self.file(rest);
         }
@@ -216,15 +211,15 @@ impl<G: Grain> Carved<'_, G> {
 
     /// The live block at `ptr`, which lies in this region; refuses what is seen to be none.
     #[inline(always)]
-    pub(crate) fn live(&self, ptr: NonNull<u8>, granules: usize) -> Result<Granulated, FaultKind> {
-        let start = self.blocks.granule_at(ptr);
+    pub(crate) fn live(mut self, ptr: NonNull<u8>, granules: usize) -> Result<Granulated, FaultKind> {
+        let start = self.blocks().granule_at(ptr);
         if !ptr.addr().get().is_multiple_of(G::GRANULE) {
             return Err(FaultKind::Interior);
         }
-        if granules > self.control.end as usize - start {
+        if granules > self.control().end as usize - start {
             return Err(FaultKind::WrongSize);
         }
-        if self.blocks.is_marked(start) {
+        if self.blocks().is_marked(start) {
             return Err(FaultKind::DoubleFree);
         }
         Ok(Granulated { start, granules })
@@ -232,19 +227,19 @@ impl<G: Grain> Carved<'_, G> {
 
     /// Makes a run that nobody uses a free block, together with its free neighbours.
     #[inline(always)]
-    pub(crate) fn give(&mut self, run: Granulated) {
-        self.control.free += run.granules as u32;
-        if self.blocks.is_marked(run.start - 1) || self.blocks.is_marked(run.start + run.granules) {
+    pub(crate) fn give(mut self, run: Granulated) {
+        self.control().free += run.granules as u32;
+        if self.blocks().is_marked(run.start - 1) || self.blocks().is_marked(run.start + run.granules) {
             return self.give_joining(run);
         }
-        let block = self.blocks.release(run);
+        let block = self.blocks().release(run);
         self.file(block);
     }
 
     /// Out of line, so that a free without neighbours saves no registers.
     #[inline(never)]
-    fn give_joining(&mut self, run: Granulated) {
-        let blocks = self.blocks;
+    fn give_joining(self, run: Granulated) {
+        let blocks = self.blocks();
         match (blocks.left_of(run.start), blocks.right_of(run.start + run.granules)) {
             (None, None) => self.file(blocks.release(run)),
             (Some(left), None) => self.refile(blocks.join_left(&left, run), left),
@@ -258,7 +253,7 @@ impl<G: Grain> Carved<'_, G> {
 
     /// Files `whole`, of which `part` has become a part: in its place, where that is in the right bin. The part's links are where they were.
     #[inline(always)]
-    fn refile(&mut self, whole: FreeBlock, part: FreeBlock) {
+    fn refile(mut self, whole: FreeBlock, part: FreeBlock) {
         let bin = bin_of(whole.granules());
         if part.granules() < G::LEAST || bin_of(part.granules()) != bin {
             self.unfile(&part);
@@ -266,11 +261,12 @@ impl<G: Grain> Carved<'_, G> {
         } else if whole.start() != part.start()
             && let (Some(from), Some(to)) = (G::Index::new(part.start()), G::Index::new(whole.start()))
         {
-            self.control.bins.replace(bin, &self.blocks, from, to);
+            let blocks = self.blocks();
+            self.control().bins.replace(bin, &blocks, from, to);
         }
     }
 
-    pub(crate) fn resize(&mut self, run: Granulated, granules: usize) -> bool {
+    pub(crate) fn resize(self, run: Granulated, granules: usize) -> bool {
         let Granulated { start, granules: old } = run;
         if granules < old {
             self.give(Granulated { start: start + granules, granules: old - granules });
@@ -278,39 +274,39 @@ impl<G: Grain> Carved<'_, G> {
         if granules <= old {
             return true;
         }
-        let right = self.blocks.right_of(start + old).filter(|right| right.granules() >= granules - old);
+        let right = self.blocks().right_of(start + old).filter(|right| right.granules() >= granules - old);
         right.map(|right| self.grow_into(right, granules - old)).is_some()
     }
 
     /// Takes `granules` from a free right neighbour, which become part of the block before them.
-    fn grow_into(&mut self, right: FreeBlock, granules: usize) {
+    fn grow_into(self, right: FreeBlock, granules: usize) {
         self.unfile(&right);
         let _joined = self.cut(right, granules);
     }
 
-    pub(crate) fn widen(&mut self, run: Granulated, granules: usize, align: usize) -> Option<Widened> {
+    pub(crate) fn widen(self, run: Granulated, granules: usize, align: usize) -> Option<Widened> {
         let end = run.start + run.granules;
-        let (left, right) = (self.blocks.left_of(run.start), self.blocks.right_of(end));
+        let (left, right) = (self.blocks().left_of(run.start), self.blocks().right_of(end));
         let from = left.as_ref().map_or(run.start, FreeBlock::start);
         let whole = right.as_ref().map_or(end, FreeBlock::end) - from;
-        let skip = (self.blocks.at(from).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
+        let skip = (self.blocks().at(from).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
         if skip + granules > whole {
             return None;
         }
         for neighbour in [left, right].into_iter().flatten() {
             self.unfile(&neighbour);
             self.spend(neighbour.granules());
-            let _taken_in = self.blocks.unmarked(neighbour);
+            let _taken_in = self.blocks().unmarked(neighbour);
         }
-        let at = |granule| NonNull::new(self.blocks.at(granule));
+        let at = |granule| NonNull::new(self.blocks().at(granule));
         Some(Widened { to: at(from + skip)?, start: at(from)?, skip, whole })
     }
 
-    pub(crate) fn extend(&mut self, end: usize) -> Result<usize, RegionError> {
+    pub(crate) fn extend(mut self, end: usize) -> Result<usize, RegionError> {
         // The address behind the last byte of the address space is none: the granule there is given up, as in `place`.
-        let end = end.wrapping_sub(self.blocks.at(0).addr()) >> G::SHIFT;
-        match end.checked_sub(self.control.end as usize) {
-            Some(_) if end > self.control.most as usize => Err(RegionError::NotGrowable),
+        let end = end.wrapping_sub(self.blocks().at(0).addr()) >> G::SHIFT;
+        match end.checked_sub(self.control().end as usize) {
+            Some(_) if end > self.control().most as usize => Err(RegionError::NotGrowable),
             Some(granules) if granules > 0 => {
                 self.grow(granules);
                 Ok(granules * G::GRANULE)
@@ -320,46 +316,49 @@ impl<G: Grain> Carved<'_, G> {
     }
 
     /// Adds granules behind the last.
-    fn grow(&mut self, granules: usize) {
-        let start = self.control.end as usize;
-        self.control.end += granules as u32;
+    fn grow(mut self, granules: usize) {
+        let start = self.control().end as usize;
+        self.control().end += granules as u32;
         self.give(Granulated { start, granules });
     }
 
     #[inline(always)]
-    fn spend(&mut self, granules: usize) {
-        self.control.free -= granules as u32;
-        if self.control.free < self.control.least_free {
-            self.control.least_free = self.control.free;
+    fn spend(mut self, granules: usize) {
+        self.control().free -= granules as u32;
+        if self.control().free < self.control().least_free {
+            self.control().least_free = self.control().free;
         }
     }
 
     #[inline(always)]
-    pub(crate) fn file(&mut self, block: FreeBlock) {
+    pub(crate) fn file(mut self, block: FreeBlock) {
         if block.granules() >= G::LEAST
             && let Some(start) = G::Index::new(block.start())
         {
-            self.control.bins.insert_into(bin_of(block.granules()), &self.blocks, start);
+            let blocks = self.blocks();
+            self.control().bins.insert_into(bin_of(block.granules()), &blocks, start);
         }
     }
 
     #[inline(always)]
-    pub(crate) fn unfile(&mut self, block: &FreeBlock) {
+    pub(crate) fn unfile(mut self, block: &FreeBlock) {
         if block.granules() >= G::LEAST
             && let Some(start) = G::Index::new(block.start())
         {
-            self.control.bins.remove_from(bin_of(block.granules()), &self.blocks, start);
+            let blocks = self.blocks();
+            self.control().bins.remove_from(bin_of(block.granules()), &blocks, start);
         }
     }
 
-    pub(crate) fn stats(&self) -> BlockStats {
+    pub(crate) fn stats(mut self) -> BlockStats {
+        let (blocks, control) = (self.blocks(), self.control());
         let bytes = |granules: u32| granules as usize * G::GRANULE;
         BlockStats {
             regions: 1,
-            held_bytes: bytes(self.control.end - 1),
-            free_bytes: bytes(self.control.free),
-            least_free_bytes: bytes(self.control.least_free),
-            largest_free: self.control.bins.longest(&self.blocks) * G::GRANULE,
+            held_bytes: bytes(control.end - 1),
+            free_bytes: bytes(control.free),
+            least_free_bytes: bytes(control.least_free),
+            largest_free: control.bins.longest(&blocks) * G::GRANULE,
         }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! For tests and for a suspicion: the time is in proportion to the heap. It needs the heap to itself.
 
+use crate::block::Blocks;
 use crate::block_heap::BlockHeap;
-use crate::carve::Carved;
+use crate::carve::RegionRef;
 use crate::chain::{Chain, word_block, word_count};
 use crate::check::{Broken, ensure, no_fault};
 use crate::claim::CLAIMED;
@@ -23,22 +24,22 @@ const H1: &str = "H1: live, cached, queued and free bytes add up to what the reg
 impl<G: Grain> BlockHeap<G> {
     /// Checks every invariant.
     pub fn check(&self) -> Result<(), Broken> {
-        self.regions().try_for_each(|mut region| check_region(&region.open()))
+        self.regions().try_for_each(check_region)
     }
 
     /// Whether a block of so many granules at `ptr` can be live: inside a region, and clear of all free blocks' ends.
     fn may_be_out(&self, ptr: NonNull<u8>, granules: usize) -> bool {
         self.regions().any(|mut region| {
-            let Carved { control, blocks } = region.open();
+            let (blocks, end) = (region.blocks(), region.control().end as usize);
             let start = blocks.granule_at(ptr);
-            let inside = start >= 1 && start < control.end as usize && granules <= control.end as usize - start;
+            let inside = start >= 1 && start < end && granules <= end - start;
             inside && (start..start + granules).all(|granule| !blocks.is_marked(granule))
         })
     }
 }
 
-fn check_region<G: Grain>(region: &Carved<'_, G>) -> Result<(), Broken> {
-    let Carved { control, blocks } = region;
+fn check_region<G: Grain>(mut region: RegionRef<G>) -> Result<(), Broken> {
+    let (blocks, control) = (&region.blocks(), region.control());
     let end = control.end as usize;
     let address = blocks.at(1).addr();
     ensure(!blocks.is_marked(0) && !blocks.is_marked(end), R1, address)?;
@@ -46,7 +47,7 @@ fn check_region<G: Grain>(region: &Carved<'_, G>) -> Result<(), Broken> {
     while granule < end {
         granule += match blocks.right_of(granule) {
             Some(block) => {
-                check_free(region, granule)?;
+                check_free(blocks, granule, end)?;
                 free += block.granules();
                 filed += usize::from(block.granules() >= G::LEAST);
                 block.granules()
@@ -63,9 +64,8 @@ fn check_region<G: Grain>(region: &Carved<'_, G>) -> Result<(), Broken> {
 }
 
 /// The free block that should begin at the marked granule `start`.
-fn check_free<G: Grain>(region: &Carved<'_, G>, start: usize) -> Result<(), Broken> {
-    let Carved { control, blocks } = region;
-    let (end, address) = (control.end as usize, blocks.at(start).addr());
+fn check_free<G: Grain>(blocks: &Blocks<G>, start: usize, end: usize) -> Result<(), Broken> {
+    let address = blocks.at(start).addr();
     ensure(
         blocks.lengths_agree(start, end),
         "R2: both lengths of a free block say how long it is, and R4: it lies inside",
