@@ -22,6 +22,8 @@ const BITS: usize = usize::BITS as usize;
 const STEPS: usize = 8;
 /// Members of the floor bin that a search looks at, at most.
 const PROBES: usize = 8;
+/// Members of any bins that a search looks at where size alone does not tell whether one fits.
+const CANDIDATES: usize = 32;
 
 /// Where pieces keep their size beside their links.
 pub trait Pieces: Linked {
@@ -111,10 +113,10 @@ where
         self.lists.as_ref().get(bin)?.first()
     }
 
-    /// A few pieces of at least `units`, or of the same bin, the smallest bins first; they stay filed.
+    /// Some pieces of at least `units`, or of the same bin, the smallest bins first; they stay filed.
     pub(crate) fn candidates<P: Pieces<Id = I>>(&self, pieces: &P, units: usize) -> impl Iterator<Item = I> {
         let bins = core::iter::successors(Some(bin_of(units)), |bin| self.next_bin(*bin));
-        bins.filter_map(|bin| self.lists.as_ref().get(bin)).flat_map(|list| list.iter(pieces)).take(PROBES)
+        bins.filter_map(|bin| self.lists.as_ref().get(bin)).flat_map(|list| list.iter(pieces)).take(CANDIDATES)
     }
 
     /// The largest piece's length, or a little less: that of a piece of the last bin that has any.

@@ -1,6 +1,7 @@
 //! Blocks of a region: the words inside free ones, the boundary bitmap, and the token that a free block is.
 //!
-//! The only file that reads or writes a region's memory. `block_heap` decides (find, split, join) and calls it.
+//! The only file that reads or writes the granules of a region (but for the links of cached and queued blocks: `chain`). `carve`
+//! decides (find, split, join) and calls it.
 //!
 //! ```text
 //!   a free block of n granules (slots as wide as an index)            a live block holds nothing of the heap's

@@ -6,8 +6,9 @@
 //! The heap's own value is one pointer: everything else lies at the start of its regions. Several regions are a list, in the order
 //! in which they were added; they never join, adjoining or not, and a request is served by the first that can.
 //!
-//! Nothing here copies a block's contents: moving is the caller's business, outside of its lock ([`BlockHeap::widen`]).
+//! Nothing here copies a block's contents: moving is the caller's business, outside of its lock ([`BlockHeap::slide`]).
 
+use crate::block::Granulated;
 use crate::carve::{Control, RegionRef};
 use crate::fault::FaultKind;
 use crate::grain::Grain;
@@ -16,7 +17,7 @@ use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
 
-pub use crate::carve::{BlockStats, Widened};
+pub use crate::carve::BlockStats;
 
 /// A heap over regions of memory; see [`Grain`] for its instances.
 ///
@@ -45,7 +46,7 @@ impl<G: Grain> BlockHeap<G> {
     ///
     /// # Safety
     /// The region's memory (up to `most`, once it is extended) is readable and writable, nobody else's, and stays so as long as the
-    /// heap or a block of it is used.
+    /// heap or a block of it is used; and `start` may reach all of it.
     pub unsafe fn add(&mut self, region: Region) -> Result<usize, RegionError> {
         let (start, most) = (region.start.addr(), region.most.max(region.len));
         let placement = place::<G>(start, region.len, most, size_of::<Control<G>>())?;
@@ -68,7 +69,12 @@ impl<G: Grain> BlockHeap<G> {
     /// As for [`add`](Self::add), for the memory up to `len`.
     pub unsafe fn extend(&mut self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
         let region = self.regions().find(|region| region.starts_at(start.addr())).ok_or(RegionError::Missing)?;
-        let end = start.addr().checked_add(len).ok_or(RegionError::NotGrowable)?;
+        // As in `place`: the last granule of the address space is given up.
+        let end = match start.addr().checked_add(len) {
+            Some(end) => end,
+            None if start.addr().wrapping_add(len) == 0 => usize::MAX,
+            None => return Err(RegionError::NotGrowable),
+        };
         region.extend(end)
     }
 
@@ -109,8 +115,7 @@ impl<G: Grain> BlockHeap<G> {
     /// As [`deallocate`](Self::deallocate), by the block's number of granules.
     #[inline(always)]
     pub(crate) fn give(&mut self, ptr: NonNull<u8>, granules: usize) -> Result<(), FaultKind> {
-        let region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
-        let run = region.live(ptr, granules)?;
+        let (region, run) = self.live(ptr, granules)?;
         region.give(run);
         Ok(())
     }
@@ -131,30 +136,20 @@ impl<G: Grain> BlockHeap<G> {
     /// As [`resize`](Self::resize), by numbers of granules.
     #[inline(always)]
     pub(crate) fn change(&mut self, ptr: NonNull<u8>, old: usize, new: usize) -> Result<bool, FaultKind> {
-        let region = self.region_of(ptr).ok_or(FaultKind::Foreign)?;
-        let run = region.live(ptr, old)?;
+        let (region, run) = self.live(ptr, old)?;
         Ok(region.resize(run, new))
     }
 
-    /// Takes in the free neighbours of a block that no other way lets become `new_size` bytes long. The caller then copies the
-    /// contents to [`Widened::to`] (the two places overlap), with no lock held, and calls [`settle`](Self::settle). `None`: that would
-    /// not do either, nothing changed.
+    /// Makes a block that no other way lets become `new_size` bytes long begin further left, in its free neighbours, and returns where.
+    /// The caller then moves its contents, the old size of them, from `ptr` to there (the two places overlap), with no lock held.
+    /// `None`: that would not do either, nothing changed.
     ///
     /// # Safety
     /// As for [`resize`](Self::resize).
-    pub unsafe fn widen(&mut self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<Widened> {
+    pub unsafe fn slide(&mut self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
-        let region = self.region_of(ptr)?;
-        let run = region.live(ptr, G::granules(old.size())).ok()?;
-        region.widen(run, G::granules(new.size()), new.align())
-    }
-
-    /// Gives back what a widened block does not need, now that its contents are at [`Widened::to`]. The block is `new_size` bytes long.
-    pub fn settle(&mut self, widened: Widened, new_size: usize) {
-        for (ptr, granules) in widened.surplus::<G>(G::granules(new_size)) {
-            // It is a run that this heap has just handed out.
-            let _ = self.give(ptr, granules);
-        }
+        let (region, run) = self.live(ptr, G::granules(old.size())).ok()?;
+        region.slide(run, G::granules(new.size()), new.align())
     }
 
     /// Whether the heap has no region.
@@ -164,7 +159,7 @@ impl<G: Grain> BlockHeap<G> {
 
     /// Whether `ptr` points into a region's blocks.
     pub fn owns(&self, ptr: NonNull<u8>) -> bool {
-        self.region_of(ptr).is_some()
+        self.regions().any(|region| region.granule_of(ptr).is_some())
     }
 
     /// Figures. Constant time a region.
@@ -190,16 +185,22 @@ impl<G: Grain> BlockHeap<G> {
         })
     }
 
+    /// The live block at `ptr` and its region; refuses what is seen to be none.
     #[inline(always)]
-    fn region_of(&self, ptr: NonNull<u8>) -> Option<RegionRef<G>> {
-        let first = self.first?;
-        if first.has(ptr) { Some(first) } else { self.other_region_of(ptr) }
+    fn live(&self, ptr: NonNull<u8>, granules: usize) -> Result<(RegionRef<G>, Granulated), FaultKind> {
+        let first = self.first.ok_or(FaultKind::Foreign)?;
+        match first.granule_of(ptr) {
+            Some(start) => Ok((first, first.live(ptr, start, granules)?)),
+            None => self.live_elsewhere(ptr, granules),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn other_region_of(&self, ptr: NonNull<u8>) -> Option<RegionRef<G>> {
-        self.regions().find(|region| region.has(ptr))
+    fn live_elsewhere(&self, ptr: NonNull<u8>, granules: usize) -> Result<(RegionRef<G>, Granulated), FaultKind> {
+        let mut found = self.regions().filter_map(|region| Some((region, region.granule_of(ptr)?)));
+        let (region, start) = found.next().ok_or(FaultKind::Foreign)?;
+        Ok((region, region.live(ptr, start, granules)?))
     }
 }
 
@@ -304,12 +305,13 @@ mod tests {
             assert_eq!(heap.resize(block, layout(600, 8), 300), Ok(true), "shrinks");
             free(&mut heap, left, layout(400, 8));
             assert_eq!(heap.resize(block, layout(300, 8), 900), Ok(false), "not by the right alone");
-            let widened = heap.widen(block, layout(300, 8), 900).unwrap();
-            assert_eq!(widened.to, left);
-            heap.settle(widened, 900);
+            assert_eq!(heap.slide(block, layout(300, 8), 1016), None, "1000 bytes are between the neighbours");
+            let slid = heap.slide(block, layout(300, 8), 900).unwrap();
             heap.check().unwrap();
-            assert!(heap.widen(left, layout(900, 8), 1100).is_none());
-            free(&mut heap, left, layout(900, 8));
+            assert_eq!(slid.addr().get(), left.addr().get() + 1000 - 904, "as little as possible of the left");
+            let whole = heap.slide(slid, layout(900, 8), 1000).unwrap();
+            assert_eq!(whole, left);
+            free(&mut heap, left, layout(1000, 8));
         }
         free(&mut heap, rest.0, rest.1);
         assert_eq!(heap.stats().free_bytes, heap.stats().largest_free);

@@ -47,29 +47,6 @@ impl<G: Grain> Clone for RegionRef<G> {
 }
 impl<G: Grain> Copy for RegionRef<G> {}
 
-/// A block that took in its free neighbours, so that its contents can be moved to `to` and it can be longer.
-#[must_use = "what is widened must be settled"]
-#[derive(Debug)]
-pub struct Widened {
-    /// Where the contents go; they overlap the old place.
-    pub to: NonNull<u8>,
-    /// Where it begins with its neighbours, granules before `to`, and granules in all.
-    start: NonNull<u8>,
-    skip: usize,
-    whole: usize,
-}
-
-impl Widened {
-    /// What a block of `granules` at `to` does not need.
-    pub(crate) fn surplus<G: Grain>(self, granules: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-        let Self { start, skip, whole, to } = self;
-        // Inside the region, which does not reach the address 0.
-        let behind = to.as_ptr().wrapping_byte_add(granules * G::GRANULE);
-        let tail = NonNull::new(behind).map(|behind| (behind, whole - skip - granules));
-        [Some((start, skip)), tail].into_iter().flatten().filter(|(_, granules)| *granules > 0)
-    }
-}
-
 /// Figures of the regions of a heap, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockStats {
@@ -121,10 +98,11 @@ impl<G: Grain> RegionRef<G> {
         unsafe { Blocks::new((*control).origin, control.wrapping_add(1).cast()) }
     }
 
-    /// Whether `ptr` points into a granule of the region.
+    /// The granule that `ptr` points into; `None` where that is outside of the region.
     #[inline(always)]
-    pub(crate) fn has(mut self, ptr: NonNull<u8>) -> bool {
-        self.blocks().granule_at(ptr).wrapping_sub(1) < self.control().end as usize - 1
+    pub(crate) fn granule_of(mut self, ptr: NonNull<u8>) -> Option<usize> {
+        let granule = self.blocks().granule_at(ptr);
+        (granule.wrapping_sub(1) < self.control().end as usize - 1).then_some(granule)
     }
 
     /// Whether it was made of the memory from `start` on: its control block is at the first place there that is aligned.
@@ -180,7 +158,7 @@ impl<G: Grain> RegionRef<G> {
         Some(run)
     }
 
-    pub(crate) fn take_aligned(mut self, granules: usize, align: usize) -> Option<Granulated> {
+    fn take_aligned(mut self, granules: usize, align: usize) -> Option<Granulated> {
         let blocks = self.blocks();
         let padding = |id: G::Index| (blocks.at(id.get()).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
         let fits = |id: &G::Index| blocks.claim(*id).granules() >= granules + padding(*id);
@@ -209,10 +187,9 @@ impl<G: Grain> RegionRef<G> {
         run
     }
 
-    /// The live block at `ptr`, which lies in this region; refuses what is seen to be none.
+    /// The live block at `ptr`, which lies in the granule `start`; refuses what is seen to be none.
     #[inline(always)]
-    pub(crate) fn live(mut self, ptr: NonNull<u8>, granules: usize) -> Result<Granulated, FaultKind> {
-        let start = self.blocks().granule_at(ptr);
+    pub(crate) fn live(mut self, ptr: NonNull<u8>, start: usize, granules: usize) -> Result<Granulated, FaultKind> {
         if !ptr.addr().get().is_multiple_of(G::GRANULE) {
             return Err(FaultKind::Interior);
         }
@@ -284,31 +261,49 @@ impl<G: Grain> RegionRef<G> {
         let _joined = self.cut(right, granules);
     }
 
-    pub(crate) fn widen(self, run: Granulated, granules: usize, align: usize) -> Option<Widened> {
-        let end = run.start + run.granules;
-        let (left, right) = (self.blocks().left_of(run.start), self.blocks().right_of(end));
-        let from = left.as_ref().map_or(run.start, FreeBlock::start);
-        let whole = right.as_ref().map_or(end, FreeBlock::end) - from;
-        let skip = (self.blocks().at(from).addr().wrapping_neg() & (align - 1)) >> G::SHIFT;
-        if skip + granules > whole {
+    /// Moves the block's place left, into its free left neighbour and all that is free to its right, as far as it must to be `granules`
+    /// long. Returns where it begins now; the contents are the caller's to move.
+    pub(crate) fn slide(self, run: Granulated, granules: usize, align: usize) -> Option<NonNull<u8>> {
+        let (blocks, end) = (self.blocks(), run.start + run.granules);
+        let (left, right) = (blocks.left_of(run.start)?, blocks.right_of(end));
+        let latest = right.as_ref().map_or(end, FreeBlock::end).checked_sub(granules)?;
+        let start = latest.checked_sub((blocks.at(latest).addr() & (align - 1)) >> G::SHIFT)?;
+        // Moved further left than the old end, an aligned block would leave a gap under its own contents.
+        if start < left.start() || start + granules < end {
             return None;
         }
-        for neighbour in [left, right].into_iter().flatten() {
-            self.unfile(&neighbour);
-            self.spend(neighbour.granules());
-            let _taken_in = self.blocks().unmarked(neighbour);
+        if let Some(right) = right
+            && start + granules > end
+        {
+            self.grow_into(right, start + granules - end);
         }
-        let at = |granule| NonNull::new(self.blocks().at(granule));
-        Some(Widened { to: at(from + skip)?, start: at(from)?, skip, whole })
+        self.shorten(left, start);
+        NonNull::new(blocks.at(start))
+    }
+
+    /// Takes the end of a free block, from the granule `from` on, which becomes part of the block behind it.
+    fn shorten(self, left: FreeBlock, from: usize) {
+        self.unfile(&left);
+        self.spend(left.end() - from);
+        let taken = if from > left.start() {
+            let kept = from - left.start();
+            let (kept, taken) = self.blocks().part(left, kept);
+            self.file(kept);
+            taken
+        } else {
+            left
+        };
+        let _joined = self.blocks().unmarked(taken);
     }
 
     pub(crate) fn extend(mut self, end: usize) -> Result<usize, RegionError> {
-        // The address behind the last byte of the address space is none: the granule there is given up, as in `place`.
         let end = end.wrapping_sub(self.blocks().at(0).addr()) >> G::SHIFT;
         match end.checked_sub(self.control().end as usize) {
             Some(_) if end > self.control().most as usize => Err(RegionError::NotGrowable),
             Some(granules) if granules > 0 => {
                 self.grow(granules);
+                // The new ones were never used.
+                self.control().least_free += granules as u32;
                 Ok(granules * G::GRANULE)
             }
             _ => Ok(0),

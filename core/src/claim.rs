@@ -16,58 +16,96 @@ use crate::sync::{Edge, order, store_over_swaps};
 /// The head of a slot that somebody is working on.
 pub const CLAIMED: usize = 1;
 
-/// Runs `work` on the chain of `head` under a claim; `None` where another has it.
-#[inline(always)]
-fn claim<R>(head: &AtomicUsize, work: impl FnOnce(&mut Chain) -> R) -> Option<R> {
-    // Acquire pairs with the Release below: the last claimer's links are seen.
-    let word = head.swap(CLAIMED, order(Edge::ClaimAcquire, Ordering::Acquire));
-    if word == CLAIMED {
-        return None;
+/// The head of a per-core list: a chain's word, or [`CLAIMED`]. Only this type's methods and, under the contract of
+/// [`word`](Self::word), a home's backend write it.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Head(AtomicUsize);
+
+impl Head {
+    /// An empty list.
+    #[cfg(not(loom))]
+    pub const EMPTY: Self = Self(AtomicUsize::new(0));
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicUsize::new(0))
     }
-    // SAFETY: the claim makes this context the chain's only owner (A1).
-    let mut chain = unsafe { Chain::from_word(word) };
-    let result = work(&mut chain);
-    // Release pairs with the Acquire above, in the next claimer.
-    store_over_swaps(head, chain.into_word(), order(Edge::ClaimRelease, Ordering::Release));
-    Some(result)
-}
 
-/// Takes the newest block.
-#[inline(always)]
-pub fn pop(head: &AtomicUsize) -> Option<Block> {
-    // A look first: an empty list is a miss without a swap. Relaxed: nothing is read through it.
-    if head.load(Ordering::Relaxed) <= CLAIMED {
-        return None;
+    /// The word, at some moment.
+    #[inline(always)]
+    pub fn load(&self, ordering: Ordering) -> usize {
+        self.0.load(ordering)
     }
-    claim(head, Chain::pop)?
-}
 
-/// Puts a block on, unless there are `limit`.
-#[inline(always)]
-pub fn push(head: &AtomicUsize, limit: usize, block: Block) -> Result<(), Block> {
-    let mut block = Some(block);
-    claim(head, |chain| {
-        if chain.len() < limit {
-            block.take().into_iter().for_each(|block| chain.push(block));
+    /// The word itself, for backends that work on it by other means.
+    ///
+    /// # Safety
+    /// What is written is a chain's word (or [`CLAIMED`]) and gives the chain's blocks up; what is taken out by it is taken once.
+    #[inline(always)]
+    pub unsafe fn word(&self) -> &AtomicUsize {
+        &self.0
+    }
+
+    /// Runs `work` on the chain under a claim; `None` where another has it.
+    #[inline(always)]
+    fn claim<R>(&self, work: impl FnOnce(&mut Chain) -> R) -> Option<R> {
+        // Acquire pairs with the Release below: the last claimer's links are seen.
+        let word = self.0.swap(CLAIMED, order(Edge::ClaimAcquire, Ordering::Acquire));
+        if word == CLAIMED {
+            return None;
         }
-    });
-    block.map_or(Ok(()), Err)
-}
+        // SAFETY: the claim makes this context the chain's only owner (A1).
+        let mut chain = unsafe { Chain::from_word(word) };
+        let result = work(&mut chain);
+        // Release pairs with the Acquire above, in the next claimer.
+        store_over_swaps(&self.0, chain.into_word(), order(Edge::ClaimRelease, Ordering::Release));
+        Some(result)
+    }
 
-/// Takes the whole list.
-pub fn take_all(head: &AtomicUsize) -> Chain {
-    claim(head, |chain| core::mem::replace(chain, Chain::EMPTY)).unwrap_or(Chain::EMPTY)
-}
-
-/// Makes `chain` the list, if it has none.
-pub fn put_chain(head: &AtomicUsize, chain: Chain) -> Result<(), Chain> {
-    let mut chain = Some(chain);
-    claim(head, |list| {
-        if list.is_empty() {
-            *list = chain.take().unwrap_or(Chain::EMPTY);
+    /// Takes the newest block.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<Block> {
+        // A look first: an empty list is a miss without a swap. Relaxed: nothing is read through it.
+        if self.0.load(Ordering::Relaxed) <= CLAIMED {
+            return None;
         }
-    });
-    chain.map_or(Ok(()), Err)
+        self.claim(Chain::pop)?
+    }
+
+    /// Puts a block on, unless there are `limit` (at most [`MAX_COUNT`](crate::chain::MAX_COUNT)).
+    #[inline(always)]
+    pub fn push(&self, limit: u16, block: Block) -> Result<(), Block> {
+        let mut block = Some(block);
+        self.claim(|chain| {
+            if chain.len() < usize::from(limit) {
+                block.take().into_iter().for_each(|block| chain.push(block));
+            }
+        });
+        block.map_or(Ok(()), Err)
+    }
+
+    /// Takes the whole list.
+    pub fn take_all(&self) -> Chain {
+        self.claim(|chain| core::mem::replace(chain, Chain::EMPTY)).unwrap_or(Chain::EMPTY)
+    }
+
+    /// Makes `chain` the list, if it has none.
+    pub fn put_chain(&self, chain: Chain) -> Result<(), Chain> {
+        let mut chain = Some(chain);
+        self.claim(|list| {
+            if list.is_empty() {
+                *list = chain.take().unwrap_or(Chain::EMPTY);
+            }
+        });
+        chain.map_or(Ok(()), Err)
+    }
+
+    /// In the child of a fork: frees a list that a vanished thread had claimed. Its chain is lost to the child.
+    pub(crate) fn drop_claim(&self) {
+        // Relaxed: the child has one thread.
+        let _ = self.0.compare_exchange(CLAIMED, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -79,26 +117,26 @@ mod model {
     use loom::thread;
 
     /// Pops a block, and owns it: writes where its link was, then pushes it back.
-    fn work(head: &AtomicUsize, missed: &mut std::vec::Vec<Block>) {
-        if let Some(block) = pop(head) {
+    fn work(head: &Head, missed: &mut std::vec::Vec<Block>) {
+        if let Some(block) = head.pop() {
             block.set_link(0);
-            missed.extend(push(head, 3, block).err());
+            missed.extend(head.push(3, block).err());
         }
     }
 
     #[test]
     fn a_list_has_one_claimer() {
         explore(&[Edge::ClaimAcquire, Edge::ClaimRelease], || {
-            let (head, memory) = (Arc::new(AtomicUsize::new(0)), Memory::new());
+            let (head, memory) = (Arc::new(Head::new()), Memory::new());
             for n in 0..2 {
-                assert!(push(&head, 3, memory.block(n)).is_ok());
+                assert!(head.push(3, memory.block(n)).is_ok());
             }
             let other = {
                 let head = head.clone();
                 thread::spawn(move || {
                     let mut missed = std::vec![];
                     work(&head, &mut missed);
-                    let mut chain = take_all(&head);
+                    let mut chain = head.take_all();
                     missed.extend(core::iter::from_fn(|| chain.pop()));
                     missed.into_iter().map(|block| block.addr()).collect::<std::vec::Vec<_>>()
                 })
@@ -107,7 +145,7 @@ mod model {
             work(&head, &mut mine);
             let theirs = other.join().unwrap();
             let theirs = (0..2).map(|n| memory.block(n)).filter(|block| theirs.contains(&block.addr()));
-            let mut rest = take_all(&head);
+            let mut rest = head.take_all();
             let rest = core::iter::from_fn(move || rest.pop());
             memory.assert_complete(2, mine.into_iter().chain(theirs).chain(rest));
         });

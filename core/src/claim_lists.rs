@@ -1,7 +1,6 @@
 //! The portable per-core lists: a fixed number of slabs inside the value, worked on by [`claim`].
 
 use crate::chain::{Block, Chain};
-use crate::claim;
 use crate::grain::{Grain, Granules};
 use crate::platform::{Class, CoreLists, Refused, Side, Tables};
 use crate::size_class::SizeClass;
@@ -35,29 +34,29 @@ unsafe impl<C: CoreId, const CORES: usize, K: Class> CoreLists for ClaimLists<C,
 
     #[inline(always)]
     fn pop(&self, class: K) -> Option<Block> {
-        claim::pop(&self.slot(class)?.head)
+        self.slot(class)?.head.pop()
     }
 
     #[inline(always)]
     fn push(&self, class: K, block: Block) -> Result<(), Block> {
         let Some(slot) = self.slot(class) else { return Err(block) };
         // Relaxed: a limit is a number that steers, nothing hangs on it.
-        claim::push(&slot.head, slot.limit.load(Relaxed).into(), block)
+        slot.head.push(slot.limit.load(Relaxed), block)
     }
 
     fn take_all(&self, class: K) -> Chain {
-        self.slot(class).map_or(Chain::EMPTY, |slot| claim::take_all(&slot.head))
+        self.slot(class).map_or(Chain::EMPTY, |slot| slot.head.take_all())
     }
 
     fn put_chain(&self, class: K, chain: Chain) -> Result<(), Chain> {
         let Some(slot) = self.slot(class) else { return Err(chain) };
-        claim::put_chain(&slot.head, chain)
+        slot.head.put_chain(chain)
     }
 
     fn steal(&self, core: usize, sink: &mut dyn FnMut(K, Chain)) -> Result<(), Refused> {
         let slab = self.slabs.get(core).ok_or(Refused)?;
         for class in K::all() {
-            let chain = claim::take_all(&slab.slot(class).head);
+            let chain = slab.slot(class).head.take_all();
             if !chain.is_empty() {
                 sink(class, chain);
             }

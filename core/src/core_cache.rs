@@ -8,7 +8,7 @@
 //! empties the lists of a core that has stood still.
 //!
 //! After TCMalloc's per-CPU caches (Google, 2017), with the resizing in the misses instead of a background thread.
-//! Lists that exchange single blocks with a back that is quick ([`Growth::Even`]) share the budget evenly and are not steered, so
+//! Lists that exchange single blocks with a back that is quick ([`Even`](crate::Growth::Even)) share the budget evenly and are not steered, so
 //! that a miss costs little more than the back does.
 //!
 //! Invariants: `F1` a slab's `allotted` is the sum of its limits by cost, and at most the budget; `F2` a block in a list is of
@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 use crate::chain::{Block, Chain};
-use crate::platform::{Backend, Class, Contents, CoreLists, Growth, Shortage, Taken};
+use crate::platform::{Backend, Class, Contents, CoreLists, Shortage, Taken};
 use crate::slab::{ListCounts, Slab, Slot};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -24,6 +24,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct CoreCache<L: CoreLists> {
     pub(crate) lists: L,
     counts: <L::Class as Class>::Table<ListCounts>,
+    /// Of a core, all lists together; of a list, where they share evenly.
     budget: usize,
 }
 
@@ -97,47 +98,28 @@ impl<L: CoreLists> CoreCache<L> {
         Ok((block, first))
     }
 
-    /// Takes a block after a miss; a batch goes to the back with it where the list is full.
-    pub(crate) fn overflow(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
-        match L::Class::GROWTH {
-            Growth::Adaptive => self.overflow_batch(class, block, back),
-            Growth::Even => self.overflow_one(class, block, back),
-        }
-    }
-
     /// Notes that an allocation found the list of `class` empty, where the caller goes to the back itself.
     #[inline]
     pub(crate) fn note_empty(&self, class: L::Class) {
         note(&self.counts(class).misses_under);
     }
 
-    fn overflow_one(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
+    /// Takes a block after a miss of a list that is not steered ([`Even`](crate::Growth::Even)): if this core never used it, it gets its share now.
+    /// `Err`: it is full, or there is none; the block is the back's.
+    pub(crate) fn open(&self, class: L::Class, block: Block) -> Result<(), Block> {
         note(&self.counts(class).misses_over);
-        let block = match self.open_list(class) {
-            true => self.push(class, block),
-            false => Err(block),
-        };
-        if let Err(block) = block {
-            let mut chain = Chain::EMPTY;
-            chain.push(block);
-            back.give(class, chain);
+        let slab = self.lists.current().and_then(|core| self.lists.slab(core));
+        let Some((slab, slot)) = slab.map(|slab| (slab, slab.slot(class))) else { return Err(block) };
+        let share = self.budget.min(MOST_BLOCKS) as u16;
+        if slot.limit.load(Relaxed) != 0 || slot.limit.compare_exchange(0, share, Relaxed, Relaxed).is_err() {
+            return Err(block);
         }
+        slab.allotted.fetch_add(usize::from(share) * class.cost(), Relaxed);
+        self.push(class, block)
     }
 
-    /// Gives this core's list of `class` its share of the budget, if it has none yet.
-    fn open_list(&self, class: L::Class) -> bool {
-        let Some(slab) = self.lists.current().and_then(|core| self.lists.slab(core)) else { return false };
-        let (slot, share) = (slab.slot(class), (self.budget / slab.slots.as_ref().len()).min(MOST_BLOCKS));
-        let opened = slot.limit.load(Relaxed) == 0
-            && share > 0
-            && slot.limit.compare_exchange(0, share as u16, Relaxed, Relaxed).is_ok();
-        if opened {
-            slab.allotted.fetch_add(share * class.cost(), Relaxed);
-        }
-        opened
-    }
-
-    fn overflow_batch(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
+    /// Takes a block after a miss; a batch goes to the back with it where the list is full.
+    pub(crate) fn overflow(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
         let Err(block) = self.push(class, block) else { return };
         let room = self.missed(class, Miss::Over, back);
         let Err(block) = (if room > 0 { self.push(class, block) } else { Err(block) }) else { return };
@@ -154,7 +136,7 @@ impl<L: CoreLists> CoreCache<L> {
             // A core that cannot be reached keeps what it has.
             let _ = self.lists.steal(core, &mut |class, chain| back.give(class, chain));
         }
-        // This core's lists can always be taken, unless it has none.
+        // This core's lists can be taken even where none can be stolen, unless the context that this one interrupted works on one.
         for class in L::Class::all() {
             let chain = self.lists.take_all(class);
             if !chain.is_empty() {

@@ -29,8 +29,8 @@ impl FaultKind {
     /// The invariant's number and what it says.
     pub const fn invariant(self) -> &'static str {
         match self {
-            Self::Foreign => "M1: a live block's first page is in the page map",
-            Self::Interior => "S1: a block starts at a multiple of its class's size in its span",
+            Self::Foreign => "M1: a live block lies where the heap has memory, and the page map names its first page",
+            Self::Interior => "S1: a block starts at a multiple of its granule, or of its class's size in its span",
             Self::DoubleFree => "S2: a block is freed once",
             Self::WrongSize => "M2: a block is freed with the layout it was allocated with",
         }

@@ -19,8 +19,14 @@ use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::num::{NonZeroU16, NonZeroU32};
 
+mod sealed {
+    /// What the heap relies on is true of this module's types only.
+    pub trait Sealed {}
+}
+use sealed::Sealed;
+
 /// The number of a granule, as it is stored; `None` of an `Option` is all zero.
-pub trait Index: Copy + Eq + Debug + Send + 'static {
+pub trait Index: Sealed + Copy + Eq + Debug + Send + 'static {
     /// The largest.
     const MAX: usize;
     /// `None` for 0; at most [`MAX`](Self::MAX).
@@ -31,6 +37,8 @@ pub trait Index: Copy + Eq + Debug + Send + 'static {
 
 macro_rules! index {
     ($int:ty, $index:ty) => {
+        impl Sealed for $index {}
+
         impl Index for $index {
             const MAX: usize = <$int>::MAX as usize;
             #[inline(always)]
@@ -50,7 +58,7 @@ index!(u16, NonZeroU16);
 index!(u32, NonZeroU32);
 
 /// Granule, index width and bins of a region heap. The instances are the types of this module's table.
-pub trait Grain: Debug + Sized + Send + Sync + 'static {
+pub trait Grain: Sealed + Debug + Sized + Send + Sync + 'static {
     /// The number of a granule.
     type Index: Index;
     /// A bit a bin.
@@ -88,6 +96,8 @@ macro_rules! grain {
         #[derive(Debug)]
         pub struct $name;
 
+        impl Sealed for $name {}
+
         impl Grain for $name {
             type Index = $index;
             type Words = [usize; bitmap_words($bins)];
@@ -121,7 +131,7 @@ grain!(
 );
 
 /// The lengths that the cache of a region heap keeps apart: exact numbers of granules.
-pub trait GranuleClass: Class {
+pub trait GranuleClass: Sealed + Class {
     /// The heap's grain.
     type Grain: Grain;
     /// Granules of the longest; 0 where nothing is cached.
@@ -186,6 +196,8 @@ impl<G: Grain, const LONGEST: usize> Class for Granules<G, LONGEST> {
         1
     }
 }
+
+impl<G, const LONGEST: usize> Sealed for Granules<G, LONGEST> {}
 
 impl<G: Grain, const LONGEST: usize> GranuleClass for Granules<G, LONGEST> {
     type Grain = G;

@@ -34,8 +34,8 @@
 //! ```
 //!
 //! **Which heap.** [`Heap`] grows and gives memory back; it wants pages, and a few MiB of them before it pays. [`RegionHeap`]
-//! lives in memory that is given once, from 1 KiB up: it spends 0.8 to 1.6 % of it on a bitmap and the rest on blocks. Its calls take
-//! constant time; who has it to himself uses the [`BlockHeap`] in it directly.
+//! lives in memory that is given once, from 1 KiB up: it spends 170 to 820 bytes of it on bins, 0.8 to 1.6 % on a bitmap, and the rest on
+//! blocks. Its calls take constant time; who has it to himself uses the [`BlockHeap`] in it directly.
 //!
 //! **Nouns.** A *page* is 4 KiB, a *chunk* 512 pages. A *block* is what a caller gets. A *class* is one of 128 block sizes; a
 //! *span* is a run of pages that holds objects of one class, or one large block. A *region* is memory that blocks are cut from, by the
@@ -75,6 +75,9 @@
 //! `queue`) with `RUSTFLAGS="--cfg loom" cargo test -p freestone-core --release --lib model`.
 #![no_std]
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs))]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("freestone-core packs links into 64-bit words: it has no 32-bit form yet");
 
 #[cfg(any(loom, test))]
 extern crate std;
@@ -155,7 +158,7 @@ mod region_check;
 
 #[cfg(not(loom))]
 mod exports {
-    pub use crate::block_heap::{BlockHeap, BlockStats, Widened};
+    pub use crate::block_heap::{BlockHeap, BlockStats};
     pub use crate::chain::{Block, Chain};
     pub use crate::check::Broken;
     pub use crate::claim_lists::{ClaimLists, CoreId, NoLists};
@@ -165,8 +168,8 @@ mod exports {
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{
-        Backend, Class, Contents, CoreLists, Entry, Growth, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
-        RegionPlatform, RegionSource, Shortage, Side, Tables, Taken,
+        Class, Contents, CoreLists, Entry, Growth, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
+        RegionPlatform, RegionSource, Side, Tables,
     };
     pub use crate::region::{Region, RegionError};
     pub use crate::region_heap::RegionHeap;

@@ -84,7 +84,8 @@ impl<L: Lock, T> Drop for Guard<'_, L, T> {
 /// Names the context (thread, core) that runs, for [`SpinLock`].
 ///
 /// # Safety
-/// Two contexts that may be inside locks at the same time and are not nested interrupts of each other never get the same id.
+/// Two contexts that may be inside locks at the same time and are not nested interrupts of each other never get the same id. (So where
+/// a scheduler may take the core from a thread that is inside, the id is the thread's, not the core's.)
 pub unsafe trait Context: 'static {
     /// The id of the running context.
     fn id() -> NonZeroUsize;
@@ -96,6 +97,9 @@ pub struct SpinLock<C> {
     owner: AtomicUsize,
     context: PhantomData<fn() -> C>,
 }
+
+/// Looks at a taken lock before whoever waits is asked again whether he may.
+const SPINS: usize = 100;
 
 // SAFETY: the word changes from 0 to an id by one compare-exchange, and back only by the owner: one context at a time.
 unsafe impl<C: Context> Lock for SpinLock<C> {
@@ -112,7 +116,13 @@ unsafe impl<C: Context> Lock for SpinLock<C> {
     }
 
     fn wait(&self) {
-        Spin::relax();
+        // By loads, which leave the word in the owner's cache; not for ever, see the contract. Relaxed: `try_enter` decides.
+        for _ in 0..SPINS {
+            if self.owner.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            Spin::relax();
+        }
     }
 
     fn is_mine(&self) -> bool {

@@ -62,8 +62,8 @@ pub trait RegionPlatform: Sized + 'static {
     /// Where the first region comes from.
     type Source: RegionSource;
 
-    /// Blocks that one core may keep in its lists, all lengths together. A call that finds no memory takes the time to give all of
-    /// them back before it says so.
+    /// Blocks that one core may keep in its lists, in equal parts for each cached length: none, or at least one a length. A call that
+    /// finds no memory takes the time to give all of them back before it says so.
     const CORE_BLOCKS: usize = 0;
 
     /// Stops the program with one line that names pointer, fault and invariant.
@@ -180,8 +180,10 @@ pub enum Entry {
 /// A lock with an owner.
 ///
 /// # Safety
-/// One context at a time is inside, from an entry that ended `Got` to [`leave`](Self::leave); the owner is part of the word
-/// that is exchanged, so that an interrupt right after the exchange already reads `Mine`.
+/// One context at a time is inside, from an entry that ended `Got` to [`leave`](Self::leave).
+///
+/// Not for memory's safety, but so that nobody waits for ever: a context that is inside reads `Mine`, also in an interrupt right after the
+/// exchange that let it in. So the owner is part of the word that is exchanged, or no interrupt which uses the lock comes upon its holder.
 pub unsafe trait Lock: Send + Sync {
     /// A lock that nobody is inside.
     const NEW: Self;
@@ -262,7 +264,7 @@ pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
 /// constant time; chains are walked outside.
 ///
 /// # Safety
-/// - A block that `push` or `put_chain` took comes out once, by `pop`, `take_all` or `steal`, whatever cores, threads, signals
+/// - A block that `push` or `put_chain` took comes out once, under the class it went in by, by `pop`, `take_all` or `steal`, whatever cores, threads, signals
 ///   and interrupts do at the same time, and its contents but the first word are untouched.
 /// - What one context wrote to a block before it went in is seen by the context that takes it out.
 pub unsafe trait CoreLists: Sync {
@@ -326,7 +328,7 @@ pub trait Tables {
 }
 
 /// What the cache stands on: takes and gives chains of blocks of one class. The class heap is one back, `BlockHeap` the other.
-pub trait Backend {
+pub(crate) trait Backend {
     /// What its blocks are kept apart by.
     type Class: Class;
 
@@ -343,16 +345,16 @@ pub trait Backend {
 /// A non-empty chain from below.
 #[must_use]
 #[derive(Debug)]
-pub struct Taken {
+pub(crate) struct Taken {
     /// The blocks; the first is the one to hand out.
-    pub chain: Chain,
+    pub(crate) chain: Chain,
     /// What is known of the first block (its first word is a link, and is set to zero where the block is handed out as zeroed).
-    pub first: Contents,
+    pub(crate) first: Contents,
 }
 
 /// Why nothing came from below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shortage {
+pub(crate) enum Shortage {
     /// The source has no more memory.
     Exhausted,
     /// This context may not wait for a lock that the request needs: it is an interrupt that came upon its own context inside

@@ -63,7 +63,7 @@ pub enum RegionError {
     NotGrowable,
     /// The memory serves another heap.
     Claimed,
-    /// The heap's lock is held by the context that this one interrupted.
+    /// The heap's lock is taken, and this context may not wait for it.
     Reentered,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for RegionError {
             Self::Missing => "the heap has no such region: add one first, or check the address",
             Self::NotGrowable => "the region was not declared to grow that far: add it with `Region::growable`",
             Self::Claimed => "the arena serves another heap: declare one arena a heap",
-            Self::Reentered => "the heap is in use by the interrupted context: add regions outside of interrupts",
+            Self::Reentered => "the heap is in use and may not be waited for here: do this outside of interrupts",
         })
     }
 }

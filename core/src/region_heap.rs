@@ -7,17 +7,18 @@
 //!    block of a cached length that is freed stays in the core's list, and the next allocation of that length is a hit.
 //!
 //! An interrupt may call anything here. A hit takes no lock. Below, an allocation that comes upon its own context inside the lock
-//! answers `None`, and a free (or the tail that a shrinking block gives up) is queued with its length; each holder of the lock
-//! takes back at most two of those, and all of them before it answers `None`. Where the lock masks interrupts, neither happens.
+//! answers `None`, and a free (or the tail that a shrinking block gives up) is queued with its length. Whoever enters the lock takes
+//! back at most two of those, looks again when it has left, and takes all of them back before it answers `None`. Where the lock
+//! masks interrupts, none of this happens.
 //!
-//! Invariants: `H1` live, cached, queued and free bytes add up to what the regions hold.
+//! Invariants: `H1` cached, queued and free bytes are no more than the regions hold (the rest is live).
 
 use crate::block_heap::BlockHeap;
 use crate::chain::{Block, Chain, MAX_COUNT};
 use crate::core_cache::CoreCache;
 use crate::fault::{Fault, FaultKind};
 use crate::grain::{Grain, GranuleClass};
-use crate::lock::{Guard, Guarded};
+use crate::lock::Guarded;
 use crate::platform::{Backend, Contents, CoreLists, RegionPlatform, RegionSource, Shortage, Taken};
 use crate::queue::{FreeQueue, Queued};
 use crate::region::{Region, RegionError};
@@ -27,9 +28,9 @@ use core::ptr::NonNull;
 
 /// An allocator over regions of memory, on the home `P`. A value: several may live side by side.
 ///
-/// No method panics or unwinds. A hit of the cache takes a few instructions and no lock. A call below it takes the lock and
-/// constant time, however many blocks there are, plus up to two queued frees; the copy of a block that has to be moved is made
-/// outside of the lock. An allocation that finds no memory gives all cached and queued blocks back first: at most
+/// No method panics or unwinds, unless somebody has overwritten free memory. A hit of the cache takes a few instructions and no lock. A
+/// call below it takes the lock and constant time, however many blocks there are, plus up to two queued frees each time that it
+/// enters; the copy of a block that has to be moved is made outside of the lock. An allocation that finds no memory gives all cached and queued blocks back first: at most
 /// [`CORE_BLOCKS`](RegionPlatform::CORE_BLOCKS) a core. The very first call builds the region's control block, which takes time
 /// in proportion to the region (a bit a granule is cleared); [`warm`](Self::warm) does so early.
 ///
@@ -58,7 +59,12 @@ const TURN: usize = 2;
 // SAFETY: everything in a heap that changes is atomic or behind its lock, or (source and lists) shared by contract.
 unsafe impl<P: RegionPlatform> Sync for RegionHeap<P> where P::Source: Sync {}
 // SAFETY: a heap's memory is not tied to the context that made it.
-unsafe impl<P: RegionPlatform> Send for RegionHeap<P> where P::Source: Send {}
+unsafe impl<P: RegionPlatform> Send for RegionHeap<P>
+where
+    P::Source: Send,
+    P::Lists: Send,
+{
+}
 
 /// The lengths that a home's lists keep apart.
 type ClassOf<P> = <<P as RegionPlatform>::Lists as CoreLists>::Class;
@@ -67,10 +73,17 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// Whether there is a cache at all.
     const CACHES: bool = ClassOf::<P>::LONGEST > 0;
 
+    /// Blocks of each length that a core may keep.
+    const SHARE: usize = {
+        let lengths = (ClassOf::<P>::LONGEST + 1).saturating_sub(P::Grain::LEAST);
+        assert!(P::CORE_BLOCKS == 0 || P::CORE_BLOCKS >= lengths, "CORE_BLOCKS is not a block for each cached length");
+        if lengths == 0 { 0 } else { P::CORE_BLOCKS / lengths }
+    };
+
     /// A heap that has not asked for memory yet.
     pub const fn new(source: P::Source) -> Self {
         Self {
-            cache: CoreCache::new(P::CORE_BLOCKS),
+            cache: CoreCache::new(Self::SHARE),
             shared: Guarded::new(Shared { blocks: BlockHeap::new(), waiting: Queued::NONE, first: None }),
             queue: FreeQueue::EMPTY,
             source,
@@ -84,12 +97,11 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::add`].
     pub unsafe fn init(&self, region: Region) -> Result<usize, RegionError> {
-        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
-        if !shared.blocks.is_empty() {
-            return Err(RegionError::Occupied);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { shared.blocks.add(region) }
+        self.on_regions(|blocks| match blocks.is_empty() {
+            // SAFETY: the caller's promise.
+            true => unsafe { blocks.add(region) },
+            false => Err(RegionError::Occupied),
+        })
     }
 
     /// Adds a region. Returns the bytes for blocks. Regions never join, adjoining or not: a block lies in one of them.
@@ -97,9 +109,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::add`].
     pub unsafe fn add_region(&self, region: Region) -> Result<usize, RegionError> {
-        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
         // SAFETY: the caller's promise.
-        unsafe { shared.blocks.add(region) }
+        self.on_regions(|blocks| unsafe { blocks.add(region) })
     }
 
     /// Makes the region at `start` `len` bytes long; see [`BlockHeap::extend`].
@@ -107,23 +118,23 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// # Safety
     /// As for [`BlockHeap::extend`].
     pub unsafe fn extend_region(&self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
-        let mut shared = self.enter_built().ok_or(RegionError::Reentered)?;
         // SAFETY: the caller's promise.
-        unsafe { shared.blocks.extend(start, len) }
+        self.on_regions(|blocks| unsafe { blocks.extend(start, len) })
     }
 
     /// Builds the first region's control block now, rather than at the first allocation. Returns the bytes that are free, or why
     /// there is no first region.
     pub fn warm(&self) -> Result<usize, RegionError> {
-        let shared = self.enter_built().ok_or(RegionError::Reentered)?;
-        match shared.first {
-            Some(Err(why)) if shared.blocks.is_empty() => Err(why),
+        let warmed = self.inside(|shared| match self.built(shared) {
+            Err(why) if shared.blocks.is_empty() => Err(why),
             _ => Ok(shared.blocks.stats().free_bytes),
-        }
+        });
+        warmed.unwrap_or(Err(RegionError::Reentered))
     }
 
     /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, or the lock may not be waited for; nothing
-    /// changed.
+    /// changed. At an alignment above the granule `None` may also say that none of the few dozen blocks that were looked at fits,
+    /// and none is long enough to fit wherever it lies.
     #[inline]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         if Self::CACHES {
@@ -150,6 +161,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     /// `ptr` came from this heap with `layout`, or was reallocated to its size, and is not used any more.
     #[inline]
     pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        let ptr = of_region(ptr);
         match Self::of(layout) {
             Some(class) => {
                 // SAFETY: a block of this length, given up by the caller.
@@ -170,6 +182,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     pub unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
         let (from, to) = (P::Grain::granules(old.size()), P::Grain::granules(new_size));
+        let ptr = of_region(ptr);
         if from == to || self.resize(ptr, from, to) {
             return Some(ptr);
         }
@@ -177,25 +190,59 @@ impl<P: RegionPlatform> RegionHeap<P> {
         unsafe { self.move_to(ptr, old, new) }
     }
 
-    /// Whether `ptr` points into this heap's blocks. Takes the lock.
-    pub fn owns(&self, ptr: NonNull<u8>) -> bool {
-        self.enter().is_some_and(|shared| shared.blocks.owns(ptr))
+    /// Whether `ptr` points into this heap's blocks. `None`: the lock may not be waited for.
+    pub fn owns(&self, ptr: NonNull<u8>) -> Option<bool> {
+        self.inside(|shared| shared.blocks.owns(ptr))
     }
 
     /// Gives all cached and queued blocks back to the regions. Returns the bytes that are free then.
     pub fn trim(&self) -> usize {
         self.collect();
-        self.enter().map_or(0, |shared| shared.blocks.stats().free_bytes)
+        self.inside(|shared| shared.blocks.stats().free_bytes).unwrap_or(0)
     }
 
-    /// Enters the lock; `None` where this context may not wait for it. Takes back some of the queued frees that wait for their turn.
+    /// Runs `work` inside the lock; `None` where this context may not wait for it. Takes some of the queued frees back before, and
+    /// after it where an interrupt has queued some meanwhile: at most [`TURN`] each time.
     #[inline(always)]
-    pub(crate) fn enter(&self) -> Option<Guard<'_, P::Lock, Shared<P::Grain>>> {
+    pub(crate) fn inside<R>(&self, work: impl FnOnce(&mut Shared<P::Grain>) -> R) -> Option<R> {
         let mut shared = self.shared.enter_while(|| true)?;
         if !shared.waiting.is_empty() {
             self.take_back(&mut shared, TURN);
         }
-        Some(shared)
+        let result = work(&mut shared);
+        drop(shared);
+        if !self.queue.is_empty() {
+            self.take_turn();
+        }
+        Some(result)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_turn(&self) {
+        if let Some(mut shared) = self.shared.enter_while(|| true) {
+            self.take_back(&mut shared, TURN);
+        }
+    }
+
+    fn on_regions(
+        &self,
+        work: impl FnOnce(&mut BlockHeap<P::Grain>) -> Result<usize, RegionError>,
+    ) -> Result<usize, RegionError> {
+        let done = self.inside(|shared| {
+            // Whatever came of it: the first region comes before those that are added.
+            let _ = self.built(shared);
+            work(&mut shared.blocks)
+        });
+        done.unwrap_or(Err(RegionError::Reentered))
+    }
+
+    /// Asks the source for memory where that was never done; what came of it.
+    pub(crate) fn built(&self, shared: &mut Shared<P::Grain>) -> Result<(), RegionError> {
+        match shared.first {
+            Some(first) => first,
+            None => self.ask(shared),
+        }
     }
 
     /// Addresses and lengths of the queued blocks, for who is inside the lock.
@@ -207,10 +254,11 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     #[cold]
     #[inline(never)]
-    fn ask(&self, shared: &mut Shared<P::Grain>) {
+    fn ask(&self, shared: &mut Shared<P::Grain>) -> Result<(), RegionError> {
         // SAFETY: the source's contract.
-        let added = self.source.first().and_then(|region| unsafe { shared.blocks.add(region) });
-        shared.first = Some(added.map(|_| ()));
+        let added = self.source.first().and_then(|region| unsafe { shared.blocks.add(region) }).map(|_| ());
+        shared.first = Some(added);
+        added
     }
 
     /// Frees up to `most` of the queued blocks.
@@ -226,31 +274,6 @@ impl<P: RegionPlatform> RegionHeap<P> {
             if let Err(kind) = shared.blocks.give(ptr, granules) {
                 Self::stop(ptr, kind);
             }
-        }
-    }
-
-    /// As [`enter`](Self::enter), and asks the source for memory where that was never done.
-    pub(crate) fn enter_built(&self) -> Option<Guard<'_, P::Lock, Shared<P::Grain>>> {
-        let mut shared = self.enter()?;
-        if shared.first.is_none() {
-            self.ask(&mut shared);
-        }
-        Some(shared)
-    }
-
-    /// Whoever has left the lock looks whether an interrupt queued something meanwhile.
-    #[inline(always)]
-    fn after(&self) {
-        if !self.queue.is_empty() {
-            self.take_turn();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_turn(&self) {
-        if let Some(mut shared) = self.enter() {
-            self.take_back(&mut shared, TURN);
         }
     }
 
@@ -271,15 +294,28 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     #[inline(always)]
     fn take_granules(&self, granules: usize, align: usize) -> Result<NonNull<u8>, Shortage> {
-        let taken = self.enter().ok_or(Shortage::Reentered)?.blocks.take(granules, align);
-        self.after();
-        taken.ok_or(Shortage::Exhausted)
+        match self.inside(|shared| shared.blocks.take(granules, align)) {
+            Some(taken) => taken.ok_or(Shortage::Exhausted),
+            None => Err(Shortage::Reentered),
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn allocate_again(&self, granules: usize, align: usize, shortage: Shortage) -> Option<NonNull<u8>> {
-        self.reach_for_reserves(shortage).then(|| self.take_granules(granules, align).ok())?
+        match shortage {
+            // No region can have as many: nothing is given back for it.
+            Shortage::Exhausted if granules > P::Grain::MOST => None,
+            Shortage::Exhausted => {
+                self.collect();
+                self.take_granules(granules, align).ok()
+            }
+            Shortage::Reentered => {
+                // Relaxed: a figure.
+                self.refused.fetch_add(1, Relaxed);
+                None
+            }
+        }
     }
 
     /// Straight to the block heap: a list is filled by what is freed, one block at a time.
@@ -294,39 +330,27 @@ impl<P: RegionPlatform> RegionHeap<P> {
     #[cold]
     #[inline(never)]
     fn overflow(&self, class: ClassOf<P>, block: Block) {
-        self.cache.overflow(class, block, self);
-    }
-
-    /// Whether it is worth asking again: not where the lock may not be waited for.
-    fn reach_for_reserves(&self, shortage: Shortage) -> bool {
-        match shortage {
-            Shortage::Exhausted => self.collect(),
-            Shortage::Reentered => {
-                // Relaxed: a figure.
-                self.refused.fetch_add(1, Relaxed);
-                false
-            }
+        if let Err(block) = self.cache.open(class, block) {
+            self.give_back(block.into_ptr(), class.granules());
         }
     }
 
-    /// Asks for the first region, and gives all cached and queued blocks back.
-    fn collect(&self) -> bool {
+    /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted context works on.
+    fn collect(&self) {
         self.cache.drain(self);
-        let Some(mut shared) = self.enter_built() else { return false };
-        self.take_back(&mut shared, usize::MAX);
-        true
+        self.inside(|shared| {
+            let _ = self.built(shared);
+            self.take_back(shared, usize::MAX);
+        });
     }
 
+    #[inline]
     fn give_back(&self, ptr: NonNull<u8>, granules: usize) {
-        match self.enter() {
-            Some(mut shared) => {
-                if let Err(kind) = shared.blocks.give(ptr, granules) {
-                    Self::stop(ptr, kind);
-                }
-            }
+        match self.inside(|shared| shared.blocks.give(ptr, granules)) {
+            Some(Ok(())) => {}
+            Some(Err(kind)) => Self::stop(ptr, kind),
             None => self.queue(ptr, granules),
         }
-        self.after();
     }
 
     /// Leaves a block to the holder of the lock.
@@ -345,17 +369,16 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     /// Whether the block could be resized where it stands.
     fn resize(&self, ptr: NonNull<u8>, from: usize, to: usize) -> bool {
-        let resized = match self.enter() {
-            Some(mut shared) => shared.blocks.change(ptr, from, to).unwrap_or_else(|kind| Self::stop(ptr, kind)),
+        match self.inside(|shared| shared.blocks.change(ptr, from, to)) {
+            Some(Ok(resized)) => resized,
+            Some(Err(kind)) => Self::stop(ptr, kind),
             None if to < from => {
                 // SAFETY: inside the block.
                 self.queue(unsafe { ptr.byte_add(to * P::Grain::GRANULE) }, from - to);
                 true
             }
             None => false,
-        };
-        self.after();
-        resized
+        }
     }
 
     /// # Safety
@@ -375,20 +398,15 @@ impl<P: RegionPlatform> RegionHeap<P> {
         Some(moved)
     }
 
-    /// Moves a block into its own free neighbours. The lock is not held while its contents are copied: the neighbours are the
-    /// block's by then, and what is left over is given back.
+    /// Moves a block into its own free neighbours. They are the block's before its contents are copied, with no lock held.
     ///
     /// # Safety
     /// As for [`reallocate`](Self::reallocate); `new_size` is more than the block has.
     unsafe fn slide(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
         // SAFETY: the caller's promise.
-        let widened = unsafe { self.enter()?.blocks.widen(ptr, old, new_size)? };
-        let to = widened.to;
-        // SAFETY: both places lie inside the widened block, whose owner calls this.
+        let to = self.inside(|shared| unsafe { shared.blocks.slide(ptr, old, new_size) })??;
+        // SAFETY: both places lie inside the block as it is now, whose owner calls this.
         unsafe { to.copy_from(ptr, old.size()) };
-        for (surplus, granules) in widened.surplus::<P::Grain>(P::Grain::granules(new_size)) {
-            self.give_back(surplus, granules);
-        }
         Some(to)
     }
 
@@ -397,6 +415,13 @@ impl<P: RegionPlatform> RegionHeap<P> {
     fn stop(ptr: NonNull<u8>, kind: FaultKind) -> ! {
         P::stop(Fault { pointer: ptr.addr().get(), kind })
     }
+}
+
+/// The same address by the provenance of its region, which was exposed when it was added: what a caller hands back may have been
+/// allowed to reach less than the block, and what it gets or what the heap does to the block later may reach more.
+#[inline(always)]
+fn of_region(ptr: NonNull<u8>) -> NonNull<u8> {
+    NonNull::with_exposed_provenance(ptr.addr())
 }
 
 /// A queued block and its length.

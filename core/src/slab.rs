@@ -4,7 +4,7 @@
 //! limits from its slow paths; the backends read them in `push`.
 
 use crate::chain::word_count;
-use crate::claim::CLAIMED;
+use crate::claim::{CLAIMED, Head};
 use crate::platform::Class;
 use crate::size_class::SizeClass;
 use crate::sync::HitCounter;
@@ -16,8 +16,8 @@ use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering:
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct Slot {
-    /// The list's word, see [`chain`](crate::chain). Private to the backend.
-    pub head: AtomicUsize,
+    /// The list's word, see [`chain`](crate::chain).
+    pub head: Head,
     /// The longest that `push` may make the list; 0 in a slab that was never used.
     pub limit: AtomicU16,
     /// The direction of the last miss, 0 before the first: the core cache grows lists whose misses alternate.
@@ -44,7 +44,7 @@ pub struct Slab<K: Class = SizeClass> {
 impl Slot {
     /// A slot that was never used.
     pub const EMPTY: Self =
-        Self { head: AtomicUsize::new(0), limit: AtomicU16::new(0), last_miss: AtomicU8::new(0), recent: AtomicU8::new(0) };
+        Self { head: Head::EMPTY, limit: AtomicU16::new(0), last_miss: AtomicU8::new(0), recent: AtomicU8::new(0) };
 }
 
 impl<K: Class> Slab<K> {
@@ -59,10 +59,7 @@ impl<K: Class> Slab<K> {
 
     /// In the child of a fork: frees the slots that vanished threads had claimed. Their chains are lost to the child.
     pub fn drop_claims(&self) {
-        for slot in self.slots.as_ref() {
-            // Relaxed: the child has one thread.
-            let _ = slot.head.compare_exchange(CLAIMED, 0, Relaxed, Relaxed);
-        }
+        self.slots.as_ref().iter().for_each(|slot| slot.head.drop_claim());
     }
 
     /// Blocks in the list of `class`, at some moment.

@@ -212,22 +212,25 @@ impl fmt::Display for RegionStats {
 impl<P: RegionPlatform> RegionHeap<P> {
     /// The figures now; zero where this context may not wait for the lock. Walks the lengths that are cached and the queue.
     pub fn stats(&self) -> RegionStats {
-        let Some(shared) = self.enter_built() else { return RegionStats::default() };
-        let blocks = shared.blocks.stats();
-        let queued_bytes = self.look_at_queued(&shared).map(|(_, granules)| granules * P::Grain::GRANULE).sum();
-        let mut stats = RegionStats {
-            queued_bytes,
-            free_bytes: blocks.free_bytes,
-            held_bytes: blocks.held_bytes,
-            peak_bytes: blocks.held_bytes - blocks.least_free_bytes,
-            largest_free: blocks.largest_free,
-            regions: blocks.regions,
-            hits: HitCounter::ZERO.get(),
-            refused: self.refused.load(Relaxed),
-            queued: self.queued.load(Relaxed),
-            ..RegionStats::default()
+        let Some(mut stats) = self.inside(|shared| {
+            // Whatever came of it: a heap without memory has no figures.
+            let _ = self.built(shared);
+            let blocks = shared.blocks.stats();
+            RegionStats {
+                queued_bytes: self.look_at_queued(shared).map(|(_, granules)| granules * P::Grain::GRANULE).sum(),
+                free_bytes: blocks.free_bytes,
+                held_bytes: blocks.held_bytes,
+                peak_bytes: blocks.held_bytes - blocks.least_free_bytes,
+                largest_free: blocks.largest_free,
+                regions: blocks.regions,
+                hits: HitCounter::ZERO.get(),
+                refused: self.refused.load(Relaxed),
+                queued: self.queued.load(Relaxed),
+                ..RegionStats::default()
+            }
+        }) else {
+            return RegionStats::default();
         };
-        drop(shared);
         self.add_lists(&mut stats);
         let spent = stats.cached_bytes + stats.queued_bytes + stats.free_bytes;
         // The figures are from several moments: a difference below zero is none.

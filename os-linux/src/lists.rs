@@ -14,7 +14,7 @@ use crate::mode::{Mode, mode, settle};
 use crate::{rseq, sections, thread_lists};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use freestone_core::{Block, Chain, CoreLists, Entry, Lock, PAGE_SIZE, Refused, Side, SizeClass, Slab, Slot, Tables, claim};
+use freestone_core::{Block, Chain, CoreLists, Entry, Lock, PAGE_SIZE, Refused, Side, SizeClass, Slab, Slot, Tables};
 
 /// The lists of one heap: for each core and class a list of free blocks, worked on by restartable sequences or by claims.
 #[derive(Debug)]
@@ -164,25 +164,25 @@ impl LinuxLists {
 
     #[inline(never)]
     fn pop_claimed(&self, class: SizeClass) -> Option<Block> {
-        claim::pop(&self.claimable(class)?.head)
+        self.claimable(class)?.head.pop()
     }
 
     #[inline(never)]
     fn push_claimed(&self, class: SizeClass, block: Block) -> Result<(), Block> {
         let Some(slot) = self.claimable(class) else { return Err(block) };
         // Relaxed: a limit is only a number.
-        claim::push(&slot.head, slot.limit.load(Ordering::Relaxed).into(), block)
+        slot.head.push(slot.limit.load(Ordering::Relaxed), block)
     }
 
     #[inline(never)]
     fn take_all_claimed(&self, class: SizeClass) -> Chain {
-        self.claimable(class).map_or(Chain::EMPTY, |slot| claim::take_all(&slot.head))
+        self.claimable(class).map_or(Chain::EMPTY, |slot| slot.head.take_all())
     }
 
     #[inline(never)]
     fn put_chain_claimed(&self, class: SizeClass, chain: Chain) -> Result<(), Chain> {
         let Some(slot) = self.claimable(class) else { return Err(chain) };
-        claim::put_chain(&slot.head, chain)
+        slot.head.put_chain(chain)
     }
 
     /// Does `work` inside the lock; `None` where somebody else is inside, or this thread is already (`I1`).
@@ -233,7 +233,8 @@ impl LinuxLists {
             for (word, slot) in words.iter_mut().zip(&slab.slots) {
                 // Relaxed: nobody else touches the heads now (`I2`); the fence ordered what was written before.
                 *word = slot.head.load(Ordering::Relaxed);
-                slot.head.store(0, Ordering::Relaxed);
+                // SAFETY: the list is taken out by the word that was read, and empty from now on.
+                unsafe { slot.head.word() }.store(0, Ordering::Relaxed);
             }
         }
         board.unpark(core);
@@ -248,7 +249,7 @@ impl LinuxLists {
 /// Takes all lists of a slab that nobody has claimed.
 fn steal_claimed(slab: &Slab, sink: &mut dyn FnMut(SizeClass, Chain)) {
     for class in SizeClass::all() {
-        let chain = claim::take_all(&slab.slot(class).head);
+        let chain = slab.slot(class).head.take_all();
         if !chain.is_empty() {
             sink(class, chain);
         }

@@ -122,7 +122,9 @@ impl PlainLists {
     }
     fn head(&self, class: SizeClass) -> &AtomicUsize {
         // SAFETY: a plain call.
-        &self.0[unsafe { libc::sched_getcpu() } as usize % self.0.len()].slot(class).head
+        let core = unsafe { libc::sched_getcpu() } as usize % self.0.len();
+        // SAFETY: none: that these lists give blocks out twice is what the control is for.
+        unsafe { self.0[core].slot(class).head.word() }
     }
 }
 
@@ -424,7 +426,7 @@ impl<L: Lists> Stress<L> {
         let heads = self.lists.slabs().into_iter().flat_map(|slab| self.classes.map(|class| &slab.slot(class).head));
         for head in heads {
             // SAFETY: nobody else is left; the list is taken over as it is.
-            let mut chain = unsafe { Chain::from_word(head.swap(0, Ordering::Relaxed)) };
+            let mut chain = unsafe { Chain::from_word(head.word().swap(0, Ordering::Relaxed)) };
             while let Some(block) = chain.pop() {
                 change_owner(&block, FREE, COUNTED);
                 all.push(block);
