@@ -197,8 +197,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     /// Gives all cached and queued blocks back to the regions. Returns the bytes that are free then.
     pub fn trim(&self) -> usize {
-        self.collect();
-        self.inside(|shared| shared.blocks.stats().free_bytes).unwrap_or(0)
+        self.collect().and_then(|()| self.inside(|shared| shared.blocks.stats().free_bytes)).unwrap_or(0)
     }
 
     /// Runs `work` inside the lock; `None` where this context may not wait for it. Takes some of the queued frees back before, and
@@ -286,36 +285,27 @@ impl<P: RegionPlatform> RegionHeap<P> {
     #[inline(always)]
     fn allocate_below(&self, layout: Layout) -> Option<NonNull<u8>> {
         let (granules, align) = (P::Grain::granules(layout.size()), layout.align());
-        match self.take_granules(granules, align) {
-            Ok(ptr) => Some(ptr),
-            Err(shortage) => self.allocate_again(granules, align, shortage),
-        }
+        self.take_granules(granules, align).or_else(|| self.allocate_again(granules, align))
     }
 
     #[inline(always)]
-    fn take_granules(&self, granules: usize, align: usize) -> Result<NonNull<u8>, Shortage> {
-        match self.inside(|shared| shared.blocks.take(granules, align)) {
-            Some(taken) => taken.ok_or(Shortage::Exhausted),
-            None => Err(Shortage::Reentered),
-        }
+    fn take_granules(&self, granules: usize, align: usize) -> Option<NonNull<u8>> {
+        self.inside(|shared| shared.blocks.take(granules, align)).flatten()
     }
 
     #[cold]
     #[inline(never)]
-    fn allocate_again(&self, granules: usize, align: usize, shortage: Shortage) -> Option<NonNull<u8>> {
-        match shortage {
-            // No region can have as many: nothing is given back for it.
-            Shortage::Exhausted if granules > P::Grain::MOST => None,
-            Shortage::Exhausted => {
-                self.collect();
-                self.take_granules(granules, align).ok()
-            }
-            Shortage::Reentered => {
-                // Relaxed: a figure.
-                self.refused.fetch_add(1, Relaxed);
-                None
-            }
+    fn allocate_again(&self, granules: usize, align: usize) -> Option<NonNull<u8>> {
+        // No region can have as many: nothing is given back for it.
+        if granules > P::Grain::MOST {
+            return None;
         }
+        if self.collect().is_none() {
+            // Relaxed: a figure.
+            self.refused.fetch_add(1, Relaxed);
+            return None;
+        }
+        self.take_granules(granules, align)
     }
 
     /// Straight to the block heap: a list is filled by what is freed, one block at a time.
@@ -324,7 +314,7 @@ impl<P: RegionPlatform> RegionHeap<P> {
     fn refill(&self, class: ClassOf<P>) -> Option<NonNull<u8>> {
         self.cache.note_empty(class);
         let granules = class.granules();
-        self.take_granules(granules, 1).or_else(|shortage| self.allocate_again(granules, 1, shortage).ok_or(shortage)).ok()
+        self.take_granules(granules, 1).or_else(|| self.allocate_again(granules, 1))
     }
 
     #[cold]
@@ -335,13 +325,13 @@ impl<P: RegionPlatform> RegionHeap<P> {
         }
     }
 
-    /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted context works on.
-    fn collect(&self) {
+    /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted context works
+    /// on. `None`: the lock may not be waited for.
+    fn collect(&self) -> Option<()> {
+        // Whatever came of the first region: the caller looks for memory again.
+        self.inside(|shared| _ = self.built(shared))?;
         self.cache.drain(self);
-        self.inside(|shared| {
-            let _ = self.built(shared);
-            self.take_back(shared, usize::MAX);
-        });
+        self.inside(|shared| self.take_back(shared, usize::MAX))
     }
 
     #[inline]
@@ -443,7 +433,7 @@ impl<P: RegionPlatform> Backend for RegionHeap<P> {
 
     /// One block, however many are asked for: a batch would only be missing from the longer free blocks.
     fn take(&self, class: ClassOf<P>, _: usize) -> Result<Taken, Shortage> {
-        let ptr = self.take_granules(class.granules(), 1)?;
+        let ptr = self.take_granules(class.granules(), 1).ok_or(Shortage::Exhausted)?;
         let mut chain = Chain::EMPTY;
         // SAFETY: a fresh block of this class, and nobody's.
         chain.push(unsafe { Block::from_ptr(ptr) });
