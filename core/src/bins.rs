@@ -168,8 +168,27 @@ where
         self.lists.as_ref().iter().flat_map(|list| list.iter(pieces))
     }
 
-    /// The first broken invariant, if one is.
+    /// Shows each member and the one before it to `is_sound`, before it follows the member's link. `false`: one was not. For the
+    /// checker, where links may be anything.
+    pub(crate) fn each(&self, pieces: &impl Pieces<Id = I>, mut is_sound: impl FnMut(I, Option<I>) -> bool) -> bool {
+        self.lists.as_ref().iter().all(|list| {
+            let (mut prev, mut next) = (None, list.first());
+            while let Some(id) = next {
+                if !is_sound(id, prev) {
+                    return false;
+                }
+                (prev, next) = (next, pieces.next(id));
+            }
+            true
+        })
+    }
+
+    /// The first broken invariant, if one is. The links are sound.
     pub(crate) fn broken(&self, pieces: &impl Pieces<Id = I>) -> Option<&'static str> {
+        let (words, bins) = (self.words.as_ref(), self.lists.as_ref().len());
+        if (bins..words.len() * BITS).any(|bin| words[bin / BITS] >> (bin % BITS) & 1 == 1) {
+            return Some("B1: a bin's bit is set where the bin has members");
+        }
         for (bin, list) in self.lists.as_ref().iter().enumerate() {
             let marked = self.words.as_ref()[bin / BITS] >> (bin % BITS) & 1 == 1;
             if marked != list.first().is_some() {

@@ -262,9 +262,13 @@ impl<G: Grain> RegionRef<G> {
     }
 
     /// Moves the block's place left, into its free left neighbour and all that is free to its right, as far as it must to be `granules`
-    /// long. Returns where it begins now; the contents are the caller's to move.
+    /// long: not at all, where its right neighbour has become free meanwhile. Returns where it begins now; the contents are the
+    /// caller's to move.
     pub(crate) fn slide(self, run: Granulated, granules: usize, align: usize) -> Option<NonNull<u8>> {
-        let (blocks, end) = (self.blocks(), run.start + run.granules);
+        let (blocks, start, end) = (self.blocks(), run.start, run.start + run.granules);
+        if self.resize(Granulated { ..run }, granules) {
+            return NonNull::new(blocks.at(start));
+        }
         let (left, right) = (blocks.left_of(run.start)?, blocks.right_of(end));
         let latest = right.as_ref().map_or(end, FreeBlock::end).checked_sub(granules)?;
         let start = latest.checked_sub((blocks.at(latest).addr() & (align - 1)) >> G::SHIFT)?;

@@ -10,6 +10,7 @@ use crate::chain::{Chain, word_block, word_count};
 use crate::check::{Broken, ensure, no_fault};
 use crate::claim::CLAIMED;
 use crate::grain::{Grain, GranuleClass, Index};
+use crate::list::Linked;
 use crate::platform::{Class, CoreLists, RegionPlatform};
 use crate::region_heap::{RegionHeap, Shared};
 use crate::slab::Slab;
@@ -18,7 +19,7 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::ptr::NonNull;
 
 const R1: &str = "R1: the boundary bits are those of the free blocks";
-const R6: &str = "R6: each free block of four slots or more is in a bin, and nothing else is";
+const R6: &str = "R6: each free block of four slots or more is in a bin, linked both ways, and nothing else is";
 const H1: &str = "H1: cached, queued and free bytes are no more than the regions hold";
 
 impl<G: Grain> BlockHeap<G> {
@@ -56,10 +57,13 @@ fn check_region<G: Grain>(mut region: RegionRef<G>) -> Result<(), Broken> {
         };
     }
     ensure(free == control.free as usize, "R5: free granules are counted", address)?;
-    ensure(control.bins.iter(blocks).take(filed + 1).count() == filed, R6, address)?;
-    let is_free =
-        |start: G::Index| start.get() < end && blocks.is_marked(start.get()) && blocks.lengths_agree(start.get(), end);
-    ensure(control.bins.iter(blocks).all(is_free), R6, address)?;
+    let is_free = |start: usize| start < end && blocks.is_marked(start) && blocks.lengths_agree(start, end);
+    let mut found = 0;
+    let sound = control.bins.each(blocks, |id, prev| {
+        found += 1;
+        found <= filed && is_free(id.get()) && blocks.prev(id) == prev
+    });
+    ensure(sound && found == filed, R6, address)?;
     no_fault(control.bins.broken(blocks), address)
 }
 

@@ -77,7 +77,10 @@ impl<P: RegionPlatform> RegionHeap<P> {
     const SHARE: usize = {
         let lengths = (ClassOf::<P>::LONGEST + 1).saturating_sub(P::Grain::LEAST);
         assert!(P::CORE_BLOCKS == 0 || P::CORE_BLOCKS >= lengths, "CORE_BLOCKS is not a block for each cached length");
-        if lengths == 0 { 0 } else { P::CORE_BLOCKS / lengths }
+        match P::CORE_BLOCKS.checked_div(lengths) {
+            Some(share) => share,
+            None => 0,
+        }
     };
 
     /// A heap that has not asked for memory yet.
