@@ -210,7 +210,7 @@ impl<'h, S: Subject> Piece<'h, S> {
         if !address.is_multiple_of(align) {
             return Err(Wrong::Misaligned { address, align });
         }
-        match self.subject.usable_size(self.start) {
+        match self.subject.usable(self.start, self.layout) {
             Some(usable) if usable >= size.max(1) => self.usable = usable,
             usable => return Err(Wrong::Usable { size, usable }),
         }

@@ -28,6 +28,8 @@ pub enum Sizes {
     All,
     /// 64 KiB to 8 MiB.
     Large,
+    /// 0 to two to this power, and alignments below that: for small regions.
+    Below(u32),
 }
 
 /// One step, read from the script.
@@ -110,6 +112,7 @@ impl Script {
         let size = self.size(dice);
         let align = match (dice.next_u64() % 8, self.sizes) {
             (0, Sizes::All) => 1 << (dice.next_u64() % 23),
+            (1, Sizes::Below(power)) => 1 << (dice.next_u64() % u64::from(power)),
             (1, _) => 1 << (dice.next_u64() % 13),
             _ => 1 << (dice.next_u64() % 5),
         };
@@ -124,6 +127,7 @@ impl Script {
             Sizes::All if !dice.next_u64().is_multiple_of(4) => spread(dice, 0, 12),
             Sizes::All => spread(dice, 12, 22),
             Sizes::Large => spread(dice, 16, 23),
+            Sizes::Below(power) => spread(dice, 0, power),
         }
     }
 }
@@ -169,7 +173,7 @@ mod tests {
     #[test]
     fn scripts_reach_every_kind_of_step() {
         let ranges = [(Sizes::Small, 0, 1 << 11), (Sizes::All, 0, 1 << 22), (Sizes::Large, 1 << 16, 1 << 23)];
-        for (sizes, least, most) in ranges {
+        for (sizes, least, most) in ranges.into_iter().chain([(Sizes::Below(9), 0, 1 << 9)]) {
             let steps = || (0..20_000).map(|n| Script { seed: 1, sizes }.step(n));
             assert!(steps().all(|s| (least..=most).contains(&s.request.layout.size())));
             for action in [Action::Trim, Action::Verify, Action::Clear(Path::Address), Action::Change(Path::Checked)] {

@@ -23,8 +23,14 @@ pub trait Subject {
     /// As for [`free`](Self::free).
     unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize, path: Path) -> Option<NonNull<u8>>;
 
-    /// Bytes that the block at `ptr` may hold; `None` where it is no block of this heap.
+    /// Bytes that the block at `ptr` may hold; `None` where it is no block of this heap, or its address alone does not tell.
     fn usable_size(&self, ptr: NonNull<u8>) -> Option<usize>;
+
+    /// Bytes that the live block at `ptr`, allocated or last reallocated with `layout`, may hold. What wraps a heap passes this on, too.
+    fn usable(&self, ptr: NonNull<u8>, layout: Layout) -> Option<usize> {
+        let _ = layout;
+        self.usable_size(ptr)
+    }
 
     /// Gives back what is not needed; returns bytes.
     fn trim(&self) -> usize;

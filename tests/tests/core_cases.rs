@@ -3,10 +3,9 @@
 //! Here: K14, K15, K17, K19, K21, K22, K24, K27, K31, K32, K34, K35, K38, K39, K41, K43, K44, K45, K49, on `Heap` over the test
 //! source. K36 is `reentry.rs`, K47 `faults.rs`, the R cases `global.rs`.
 //!
-//! Where a case speaks of a region of so many bytes, the heap gets a source with so many pages. Cases that do not apply yet
-//! ask for a heap over a region of bytes, which comes with `BlockHeap`: K01, K03, K04, K05, K07, K09, K10, K11 and K29
-//! (regions and their limits), K12 (a heap without a region; a `Heap` is ready when it is a value), K18 (32-bit arithmetic),
-//! K25 (padding between byte blocks), K40 (targets without compare-and-swap).
+//! Where a case speaks of a region of so many bytes, the heap gets a source with so many pages. The heaps over regions have the cases to
+//! themselves, those of regions and their limits besides (K01 to K12, K18, K25, K29): see `regions_cases`. K40 (targets without
+//! compare-and-swap) does not apply yet.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
