@@ -1,8 +1,9 @@
-//! `cargo demo [-- PROGRAM ARGUMENT...]`: a real program and a Rust program on Freestone, each with a report of its heap.
+//! `cargo demo [-- PROGRAM ARGUMENT...]`: a real program, a Rust program, a kernel and a firmware on Freestone, each with a report of
+//! its heap.
 //!
 //! The first is python3 unless another is named; `libfreestone.so` is loaded into it (and into what it starts) by `LD_PRELOAD` and
 //! prints the report when it exits. The second is the example `linux`. Both are built with the feature `counters`, into a target folder of their own, so
-//! that the release build of the library stays without it.
+//! that the release build of the library stays without it. The kernel and the firmware boot in QEMU, where that is installed.
 
 use std::env;
 use std::error::Error;
@@ -27,8 +28,8 @@ fn main() -> ExitCode {
 fn demo(words: &[OsString]) -> Result<()> {
     let folder = demo_folder()?;
     println!("building libfreestone.so and the example, with counters");
-    build(&folder, &["-p", "freestone-preload"])?;
-    build(&folder, &["-p", "freestone-examples", "--bin", "linux"])?;
+    build(&folder, &["-p", "freestone-preload", "--features", "counters"])?;
+    build(&folder, &["-p", "freestone-examples", "--bin", "linux", "--features", "counters"])?;
 
     let (name, mut program) = preloaded(words)?;
     println!("\n== {name} on libfreestone.so (LD_PRELOAD) ==");
@@ -36,7 +37,26 @@ fn demo(words: &[OsString]) -> Result<()> {
     run(program.env("LD_PRELOAD", library).env("FREESTONE_CONF", conf()))?;
 
     println!("\n== a Rust program on #[global_allocator] ==");
-    run(&mut Command::new(folder.join("release/linux")))
+    run(&mut Command::new(folder.join("release/linux")))?;
+
+    if !is_installed("qemu-system-x86_64") {
+        println!("\n== a kernel and a firmware: left out, qemu-system-x86_64 is not here (package qemu-system-x86) ==");
+        return Ok(());
+    }
+    boot(&folder, "freestone-example-kernel", "example-kernel", "a no_std kernel on 4 processors, in QEMU")?;
+    boot(&folder, "freestone-example-firmware", "example-firmware", "a firmware with two regions, in QEMU")
+}
+
+fn is_installed(program: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).is_file())
+}
+
+/// Builds an image (apart, so that it stays without what others need of `std`) and boots it.
+fn boot(folder: &Path, package: &str, image: &str, title: &str) -> Result<()> {
+    build(folder, &["-p", package])?;
+    println!("\n== {title} ==");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/machine/boot");
+    run(Command::new(script).arg(folder.join("release").join(image)).env("CPUS", "4"))
 }
 
 /// `demo` in cargo's target folder: this program lies in its `release`.
@@ -48,7 +68,7 @@ fn demo_folder() -> Result<PathBuf> {
 fn build(folder: &Path, what: &[&str]) -> Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--release", "--quiet", "--features", "counters"]);
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--release", "--quiet"]);
     run(command.args(what).arg("--target-dir").arg(folder))
 }
 

@@ -1,8 +1,8 @@
 //! What `cargo verify` does, in order. `main` runs the steps; each calls [`Log`] for its commands.
 //!
-//! The library for `LD_PRELOAD` is `no_std` with its own panic handler, and the peers of the benchmarks build C code: both are
-//! built apart from the rest of the workspace, so that features which others switch on (`libc`'s `std`) do not reach the one and
-//! nobody waits for the other. That the library links at all shows that `freestone-core` and `freestone-linux` need no `std` and
+//! The library for `LD_PRELOAD` and the kernels are `no_std` with their own panic handlers, and the peers of the benchmarks build
+//! C code: they are built apart from the rest of the workspace, so that features which others switch on (`libc`'s `std`, the test
+//! tools' `std`) do not reach the ones and nobody waits for the others. That the library links at all shows that `freestone-core` and `freestone-linux` need no `std` and
 //! no `alloc`: it would have two panic handlers, or no allocator.
 
 use crate::packages;
@@ -22,7 +22,11 @@ pub struct Step {
 }
 
 /// Everything but the packages that are built apart.
-const REST: &str = "--workspace --exclude freestone-preload --exclude freestone-bench";
+const REST: &str = "--workspace --exclude freestone-preload --exclude freestone-bench --exclude freestone-bench-bare \
+    --exclude freestone-machine --exclude freestone-kernel --exclude freestone-example-kernel --exclude freestone-example-firmware";
+
+/// What runs on a bare machine. `tests/tests/kernel.rs` boots the kernels, `cargo demo` the examples.
+const BARE: &str = "-p freestone-machine -p freestone-kernel -p freestone-example-kernel -p freestone-example-firmware";
 
 /// All steps, in order.
 pub const STEPS: &[Step] = &[
@@ -31,7 +35,7 @@ pub const STEPS: &[Step] = &[
     quiet("lints", "clippy without warnings, all targets", lints),
     quiet("docs", "rustdoc without warnings", docs),
     quiet("library", "builds libfreestone.so", |log| log.cargo("build --release -p freestone-preload")),
-    quiet("features", "the core's tests with each of its features", features),
+    quiet("features", "the core's tests with each of its features, os-bare with each of its own", features),
     quiet("models", "loom: the lock-free parts under every interleaving", models),
     quiet("examples", "the examples and `cargo demo` run", examples),
     quiet("doctests", "the code in the documentation runs", |log| log.cargo(&format!("test --doc {REST}"))),
@@ -48,20 +52,26 @@ fn lints(log: &Log) -> io::Result<()> {
     log.cargo(&format!("clippy {REST} --all-targets -- -D warnings"))?;
     log.cargo("clippy -p freestone-core --all-targets --all-features -- -D warnings")?;
     log.cargo("clippy -p freestone-preload -- -D warnings")?;
-    log.cargo("clippy -p freestone-preload --features counters -- -D warnings")
+    log.cargo("clippy -p freestone-preload --features counters -- -D warnings")?;
+    log.cargo("clippy -p freestone-bare --all-targets --all-features -- -D warnings")?;
+    log.cargo(&format!("clippy {BARE} -- -D warnings"))
 }
 
 fn docs(log: &Log) -> io::Result<()> {
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
     log.cargo_in(&format!("doc --no-deps {REST}"), &strict)?;
-    log.cargo_in("doc --no-deps -p freestone-preload", &strict)
+    log.cargo_in("doc --no-deps -p freestone-preload", &strict)?;
+    log.cargo_in(&format!("doc --no-deps {BARE}"), &strict)
 }
 
 fn features(log: &Log) -> io::Result<()> {
     for features in ["", "counters", "allocator-api2", "counters,allocator-api2"] {
         log.cargo(&format!("test -p freestone-core --lib --features={features}"))?;
     }
-    Ok(())
+    for features in ["", "critical-section", "lock_api", "allocator-api2", "counters"] {
+        log.cargo(&format!("check -p freestone-bare --lib --no-default-features --features={features}"))?;
+    }
+    log.cargo("test -p freestone-bare --all-features")
 }
 
 /// In a target folder of their own: another `RUSTFLAGS` would have everything built anew each time.
@@ -77,8 +87,11 @@ fn examples(log: &Log) -> io::Result<()> {
 }
 
 fn bench(log: &Log) -> io::Result<()> {
-    log.cargo("clippy -p freestone-bench --all-targets -- -D warnings")?;
-    log.cargo("test -p freestone-bench")
+    for package in ["freestone-bench", "freestone-bench-bare"] {
+        log.cargo(&format!("clippy -p {package} --all-targets -- -D warnings"))?;
+        log.cargo(&format!("test -p {package}"))?;
+    }
+    Ok(())
 }
 
 /// The cases lie beside a developer's checkout, not in the project; whoever has none passes this step.
