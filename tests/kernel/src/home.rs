@@ -22,7 +22,8 @@ pub type DirectMap = WindowMap<{ WINDOW.base() }, { (4 << 30) / CHUNK_SIZE }>;
 #[derive(Debug)]
 pub struct Home<S, M = DirectMap, C = Cpu>(PhantomData<(S, M, C)>);
 
-/// A core number that is out of date, as a thread's is that was just moved, taken to the extreme: everybody uses the same lists.
+/// A core number that is out of date, as a thread's is that was just moved, taken to the extreme: everybody uses the same
+/// lists.
 #[derive(Debug)]
 pub struct OneForAll;
 

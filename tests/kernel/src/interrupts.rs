@@ -6,8 +6,7 @@ use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use freestone_machine::interrupt::{set_handler, start_stepping, start_timer, stop_stepping, stop_timer};
-use freestone_machine::{Cpu, MAX_CPUS, cpus, println, run_on_all};
+use freestone_machine::{Cpu, MAX_CPUS, cpus, println, run_on_all, stepping, timer};
 use freestone_tests::replay::{Replay, Supply};
 use freestone_tests::script::{Script, Sizes};
 use freestone_tests::subject::{Fill, Path, Subject};
@@ -77,7 +76,7 @@ pub struct Asking {
 pub fn run<S: Subject + Sync>(heap: &'static S, asking: Asking, cause: Cause, count: u64) {
     let share = number("interrupts").unwrap_or(count) as usize / cpus();
     let heap_of_handlers: &'static AnyHeap = Box::leak(Box::new(AnyHeap(heap)));
-    set_handler(step);
+    timer::set_handler(step);
     run_on_all(|cpu| {
         let (outside, inside) =
             (Script { seed: cpu as u64, sizes: asking.outside }, Script { seed: 1000 + cpu as u64, sizes: asking.inside });
@@ -96,15 +95,15 @@ pub fn run<S: Subject + Sync>(heap: &'static S, asking: Asking, cause: Cause, co
 impl Cause {
     fn start(self) {
         match self {
-            Self::Timer => start_timer(TICKS),
-            Self::Instructions(count) => start_stepping(count),
+            Self::Timer => timer::start(TICKS),
+            Self::Instructions(count) => stepping::start(count),
         }
     }
 
     fn stop(self) {
         match self {
-            Self::Timer => stop_timer(),
-            Self::Instructions(_) => stop_stepping(),
+            Self::Timer => timer::stop(),
+            Self::Instructions(_) => stepping::stop(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The local APIC of the running processor: messages to the others, its timer, the end of an interrupt.
 //!
-//! `processors`, `interrupt` and `traps` call it. Its registers lie at the same address for each processor.
+//! `processors`, `timer` and `traps` call it. Its registers lie at the same address for each processor.
 
 use core::ptr::with_exposed_provenance_mut;
 

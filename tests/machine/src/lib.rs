@@ -19,10 +19,11 @@
 //! ```text
 //!   start.s      long mode, page tables, stacks         processors.rs  starts the others, runs a function on all
 //!   cpu.rs       which processor runs                   traps.rs       every vector has a handler; traps.s its entries
-//!   memory.rs    what there is, the kernel's words      interrupt.rs   interrupts again and again
-//!   frames.rs    free page frames, one bit each         apic.rs        messages between processors, timer
-//!   source.rs    a heap's page source out of them       lock.rs        being inside a lock
-//!   serial.rs    lines to the serial port               mem.rs         `memcpy` and its kin
+//!   memory.rs    what there is, the kernel's words      apic.rs        messages between processors, timer
+//!   frames.rs    free page frames, one bit each         timer.rs       interrupts again and again
+//!   source.rs    a heap's page source out of them       stepping.rs    interrupts between any two instructions
+//!   serial.rs    lines to the serial port               lock.rs        being inside a lock
+//!                                                       mem.rs         `memcpy` and its kin
 //! ```
 //!
 //! It is for QEMU: it asks QEMU's devices how many processors there are and ends through one. Memory above 4 GiB is left
@@ -31,10 +32,11 @@
 
 pub mod cpu;
 pub mod frames;
-pub mod interrupt;
 pub mod memory;
 pub mod serial;
 pub mod source;
+pub mod stepping;
+pub mod timer;
 
 mod apic;
 mod lock;

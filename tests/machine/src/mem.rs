@@ -95,7 +95,10 @@ unsafe extern "C" fn strlen(text: *const c_char) -> usize {
     let left: usize;
     // SAFETY: reads up to the zero, by the caller's promise; the direction flag is clear, by the ABI.
     unsafe {
-        asm!("repne scasb", inout("rcx") usize::MAX => left, inout("rdi") text => _, in("al") 0_u8, options(nostack, readonly))
+        asm!(
+            "repne scasb",
+            inout("rcx") usize::MAX => left, inout("rdi") text => _, in("al") 0_u8, options(nostack, readonly)
+        )
     }
     // The count went down once more, for the zero itself.
     usize::MAX - left - 1

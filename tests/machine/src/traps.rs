@@ -6,7 +6,7 @@
 //! host's target keeps values below its stack pointer (the red zone).
 
 use crate::cpu::{Cpu, MAX_CPUS};
-use crate::{apic, fail, interrupt};
+use crate::{apic, fail, stepping, timer};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -139,10 +139,10 @@ impl Gate {
 #[unsafe(no_mangle)]
 extern "C" fn machine_trap(trap: &Trap) {
     match trap.vector as u8 {
-        STEP => return interrupt::step(),
+        STEP => return stepping::trap(),
         // No interrupt, so there is none to end.
         SPURIOUS => return,
-        TIMER => interrupt::come(),
+        TIMER => timer::tick(),
         WAKE => {}
         _ => fail(format_args!("{trap}")),
     }
