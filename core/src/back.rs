@@ -137,16 +137,16 @@ impl<P: Platform> Back<P> {
         if span.start() != ptr {
             Self::stop(ptr, FaultKind::DoubleFree);
         }
-        self.large_given.fetch_add(1, Relaxed);
         match span.kind.get() {
             Kind::Rescued(Some(class)) => {
                 self.rescued_out[class.index()].fetch_sub(1, Relaxed);
-                pages.give_huge(&self.ground, span);
+                return pages.give_huge(&self.ground, span);
             }
             Kind::Huge | Kind::Rescued(None) => pages.give_huge(&self.ground, span),
             Kind::Large => pages.give(&self.ground, span, span.run().pages),
             Kind::Objects(_) | Kind::Unused => Self::stop(ptr, FaultKind::DoubleFree),
         }
+        self.large_given.fetch_add(1, Relaxed);
     }
 
     /// Makes a large block `bytes` long without copying: where it stands, or moved by the source if `align` allows.
@@ -172,6 +172,7 @@ impl<P: Platform> Back<P> {
         let (start, contents) = self.rescued.make(&self.ground, bytes, align, None)?;
         // Relaxed, here and below: a figure.
         self.rescues.fetch_add(1, Relaxed);
+        self.large_taken.fetch_add(1, Relaxed);
         Some((start, Stale::Whole(contents)))
     }
 

@@ -140,6 +140,26 @@ impl<G: Grain> BlockHeap<G> {
         Ok(region.resize(run, new))
     }
 
+    /// Where a block is to be that becomes shorter: in place, or, if it becomes half as long or less, in a hole that was taken for it.
+    /// Then the caller moves its contents there and frees it.
+    pub(crate) fn shrink(
+        &mut self,
+        ptr: NonNull<u8>,
+        old: usize,
+        new: usize,
+        align: usize,
+    ) -> Result<NonNull<u8>, FaultKind> {
+        let (region, run) = self.live(ptr, old)?;
+        if new <= old / 2
+            && let Some(hole) = self.take(new, align)
+        {
+            return Ok(hole);
+        }
+        // Shorter: always done.
+        let _ = region.resize(run, new);
+        Ok(ptr)
+    }
+
     /// Makes a block that no other way lets become `new_size` bytes long begin further left, in its free neighbours, and returns where.
     /// The caller then moves its contents, the old size of them, from `ptr` to there (the two places overlap), with no lock held.
     /// `None`: that would not do either, nothing changed.
@@ -221,7 +241,7 @@ impl<G: Grain> fmt::Debug for BlockHeap<G> {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::grain::{Compact, Fine, Tiny, Wide};
+    use crate::grain::{Coarse, Compact, Fine, Tiny, Wide};
     use std::boxed::Box;
     use std::vec::Vec;
 
@@ -251,7 +271,7 @@ mod tests {
     }
 
     fn every_order<G: Grain>() {
-        let (mut heap, _) = heap::<G>(0, 2048);
+        let (mut heap, _) = heap::<G>(0, 4096);
         let before = heap.stats();
         for first in 0..4 {
             for (size, align) in [(1, 1), (8, 8), (24, 8), (100, 4), (64, 64)] {
@@ -271,6 +291,7 @@ mod tests {
         every_order::<Compact>();
         every_order::<Fine>();
         every_order::<Wide>();
+        every_order::<Coarse>();
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Counts {
     pub(crate) shelf_hits: AtomicUsize,
     pub(crate) spans_made: AtomicUsize,
     pub(crate) spans_returned: AtomicUsize,
+    /// Empty spans that had to stay in the list, since somebody last looked for them.
+    left_empty: AtomicUsize,
 }
 
 /// Blocks whose owners are looked up at a time.
@@ -45,8 +47,15 @@ const LOOKED_UP: usize = 32;
 impl<P: Platform> Central<P> {
     pub(crate) const fn new() -> Self {
         const ZERO: AtomicUsize = AtomicUsize::new(0);
-        let counts =
-            Counts { out: ZERO, refills: ZERO, drains: ZERO, shelf_hits: ZERO, spans_made: ZERO, spans_returned: ZERO };
+        let counts = Counts {
+            out: ZERO,
+            refills: ZERO,
+            drains: ZERO,
+            shelf_hits: ZERO,
+            spans_made: ZERO,
+            spans_returned: ZERO,
+            left_empty: ZERO,
+        };
         Self { shelf: Shelf::EMPTY, partial: Guarded::new(List::EMPTY), counts }
     }
 
@@ -144,12 +153,27 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    /// Gives an empty span back; an interrupt that came upon the page heap leaves it in the list.
+    /// Gives an empty span back; who may not wait for the page heap (an interrupt that came upon it) leaves it in the list.
     fn return_span(&self, back: &Back<P>, class: SizeClass, partial: &mut List<SpanRef>, span: SpanRef) {
-        let Some(mut pages) = back.pages() else { return };
+        let Some(mut pages) = back.pages() else {
+            self.counts.left_empty.fetch_add(1, Relaxed);
+            return;
+        };
         partial.remove(&InList, span);
         pages.give(&back.ground, span, span.touched(class));
         self.counts.spans_returned.fetch_add(1, Relaxed);
+    }
+
+    /// Gives back the empty spans that were left in the list and never used again.
+    fn sweep(&self, spans: &Spans<P>, class: SizeClass) {
+        if self.counts.left_empty.load(Relaxed) == 0 {
+            return;
+        }
+        let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else { return };
+        self.counts.left_empty.store(0, Relaxed);
+        for span in partial.iter(&InList).filter(|span| span.out() == 0) {
+            self.return_span(&spans.back, class, &mut partial, span);
+        }
     }
 }
 
@@ -174,13 +198,14 @@ impl<P: Platform> Spans<P> {
         self.back.may_wait() && !self.centrals.iter().any(|central| central.partial.is_mine())
     }
 
-    /// Empties every shelf into the spans.
+    /// Empties every shelf into the spans, and gives back the empty spans that had to be left.
     pub(crate) fn clear_shelves(&self) {
         for class in SizeClass::all() {
             let central = self.central(class);
             while let Some(chain) = central.shelf.take() {
                 central.give_to_spans(self, class, chain);
             }
+            central.sweep(self, class);
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`Compact`] | `u16` | 8 B | 8 B | 112 | just under 512 KiB | 1.56 % and 240 B |
 //! | [`Fine`] | `u32` | 8 B | 16 B | 192 | just under 512 MiB | 1.56 % and 792 B |
 //! | [`Wide`] | `u32` | 16 B | 16 B | 192 | just under 1 GiB | 0.78 % and 792 B |
+//! | [`Coarse`] | `u32` | 32 B | 32 B | 192 | just under 2 GiB | 0.39 % and 792 B |
 #![forbid(unsafe_code)]
 
 use crate::bins::{bin_of, bitmap_words};
@@ -130,6 +131,12 @@ grain!(
     Wide, NonZeroU32, 4, 192
 );
 
+grain!(
+    /// For larger regions of larger blocks. Each begins and ends with a cache line of 32 bytes, so that none shares one with another:
+    /// what memory for DMA needs.
+    Coarse, NonZeroU32, 5, 192
+);
+
 /// The lengths that the cache of a region heap keeps apart: exact numbers of granules.
 pub trait GranuleClass: Sealed + Class {
     /// The heap's grain.
@@ -224,6 +231,7 @@ mod tests {
         assert_eq!((Compact::SMALLEST, Compact::MOST * Compact::GRANULE), (8, (512 << 10) - 16));
         assert_eq!((Fine::SMALLEST, Fine::MOST * Fine::GRANULE), (16, (512 << 20) - 8));
         assert_eq!((Wide::SMALLEST, Wide::MOST * Wide::GRANULE), (16, (1 << 30) - 16));
+        assert_eq!((Coarse::SMALLEST, Coarse::MOST * Coarse::GRANULE), (32, (1 << 31) - 32));
         let bins = |words: usize, lists: usize| words * 8 + lists;
         assert_eq!(bins(1, size_of::<<Tiny as Grain>::Lists>()), 136);
         assert_eq!(bins(2, size_of::<<Compact as Grain>::Lists>()), 240);

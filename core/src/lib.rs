@@ -163,7 +163,7 @@ mod exports {
     pub use crate::check::Broken;
     pub use crate::claim_lists::{ClaimLists, CoreId, NoLists};
     pub use crate::fault::{Fault, FaultKind};
-    pub use crate::grain::{Compact, Fine, Grain, GranuleClass, Granules, Index, Tiny, Wide};
+    pub use crate::grain::{Coarse, Compact, Fine, Grain, GranuleClass, Granules, Index, Tiny, Wide};
     pub use crate::heap::Heap;
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};

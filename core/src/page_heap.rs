@@ -399,15 +399,18 @@ impl PageHeap {
         }
     }
 
-    /// Gives back everything that is free. Returns the pages that were resident or mapped for nothing.
-    pub(crate) fn trim<P: Platform>(&mut self, ground: &Ground<P>) -> usize {
-        let before = (self.counts.mapped, self.counts.dirty);
+    /// Pages that are mapped, and those of them that are live or free and resident.
+    pub(crate) fn footprint(&self) -> (usize, usize) {
+        (self.counts.mapped, self.counts.live + self.counts.dirty)
+    }
+
+    /// Gives back everything that is free.
+    pub(crate) fn trim<P: Platform>(&mut self, ground: &Ground<P>) {
         self.release_idle(ground);
         while let Some(chunk) = self.with_dirty.oldest() {
             self.purge_chunk(ground, chunk);
         }
         self.keep.reset();
-        (before.0 - self.counts.mapped).max(before.1 - self.counts.dirty)
     }
 
     /// Gives back every mapping, live or not.

@@ -24,6 +24,7 @@ use crate::queue::{FreeQueue, Queued};
 use crate::region::{Region, RegionError};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::alloc::Layout;
+use core::cmp::Ordering;
 use core::ptr::NonNull;
 
 /// An allocator over regions of memory, on the home `P`. A value: several may live side by side.
@@ -176,8 +177,10 @@ impl<P: RegionPlatform> RegionHeap<P> {
         }
     }
 
-    /// Makes the block `new_size` bytes long: in place if that is not longer, or if enough is free to its right; else by moving it,
-    /// at last into its own free neighbours. `None`: no memory, the block is as it was.
+    /// Makes the block `new_size` bytes long. A longer one grows in place if enough is free to its right, else it moves, at last into its
+    /// own free neighbours. A shorter one stays in place; but one that becomes half as long or less moves into a hole, if there is one
+    /// (copying less than it gives up): the long block that it leaves is worth more than its tail. `None`: no memory, the block is as it
+    /// was; never where it becomes shorter.
     ///
     /// # Safety
     /// As for [`deallocate`](Self::deallocate); the old pointer is not used after success.
@@ -186,11 +189,14 @@ impl<P: RegionPlatform> RegionHeap<P> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
         let (from, to) = (P::Grain::granules(old.size()), P::Grain::granules(new_size));
         let ptr = of_region(ptr);
-        if from == to || self.resize(ptr, from, to) {
-            return Some(ptr);
+        match to.cmp(&from) {
+            Ordering::Equal => Some(ptr),
+            // SAFETY: the caller's promise.
+            Ordering::Less => Some(unsafe { self.shrink(ptr, old, new) }),
+            Ordering::Greater if self.grow(ptr, from, to) => Some(ptr),
+            // SAFETY: the caller's promise.
+            Ordering::Greater => unsafe { self.move_to(ptr, old, new) },
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.move_to(ptr, old, new) }
     }
 
     /// Whether `ptr` points into this heap's blocks. `None`: the lock may not be waited for.
@@ -360,16 +366,28 @@ impl<P: RegionPlatform> RegionHeap<P> {
         self.queued.fetch_add(1, Relaxed);
     }
 
-    /// Whether the block could be resized where it stands.
-    fn resize(&self, ptr: NonNull<u8>, from: usize, to: usize) -> bool {
-        match self.inside(|shared| shared.blocks.change(ptr, from, to)) {
-            Some(Ok(resized)) => resized,
+    /// # Safety
+    /// As for [`reallocate`](Self::reallocate); `new` is fewer granules.
+    unsafe fn shrink(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
+        let (from, to) = (P::Grain::granules(old.size()), P::Grain::granules(new.size()));
+        match self.inside(|shared| shared.blocks.shrink(ptr, from, to, new.align())) {
+            Some(Ok(place)) if place == ptr => ptr,
+            // SAFETY: the caller's promise; the hole is a block of the new layout.
+            Some(Ok(hole)) => unsafe { self.move_into(hole, ptr, old, new) },
             Some(Err(kind)) => Self::stop(ptr, kind),
-            None if to < from => {
+            None => {
                 // SAFETY: inside the block.
                 self.queue(unsafe { ptr.byte_add(to * P::Grain::GRANULE) }, from - to);
-                true
+                ptr
             }
+        }
+    }
+
+    /// Whether the block could grow where it stands.
+    fn grow(&self, ptr: NonNull<u8>, from: usize, to: usize) -> bool {
+        match self.inside(|shared| shared.blocks.change(ptr, from, to)) {
+            Some(Ok(grown)) => grown,
+            Some(Err(kind)) => Self::stop(ptr, kind),
             None => false,
         }
     }
@@ -379,16 +397,25 @@ impl<P: RegionPlatform> RegionHeap<P> {
     #[cold]
     #[inline(never)]
     unsafe fn move_to(&self, ptr: NonNull<u8>, old: Layout, new: Layout) -> Option<NonNull<u8>> {
-        let Some(moved) = self.allocate(new) else {
+        match self.allocate(new) {
+            // SAFETY: the caller's promise; the new block is one of that layout.
+            Some(block) => Some(unsafe { self.move_into(block, ptr, old, new) }),
             // SAFETY: the caller's promise.
-            return unsafe { self.slide(ptr, old, new.size()) };
-        };
+            None => unsafe { self.slide(ptr, old, new.size()) },
+        }
+    }
+
+    /// Moves the contents of a block and frees it. Returns the new one.
+    ///
+    /// # Safety
+    /// As for [`reallocate`](Self::reallocate); `block` is a block of the layout `new`, and the caller's.
+    unsafe fn move_into(&self, block: NonNull<u8>, ptr: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
         // SAFETY: two blocks, both at least that long; then the old one is freed by the layout it has.
         unsafe {
-            moved.copy_from_nonoverlapping(ptr, old.size().min(new.size()));
+            block.copy_from_nonoverlapping(ptr, old.size().min(new.size()));
             self.deallocate(ptr, old);
         }
-        Some(moved)
+        block
     }
 
     /// Moves a block into its own free neighbours. They are the block's before its contents are copied, with no lock held.

@@ -31,6 +31,7 @@
 //! | [`Compact`] (default) | 512 KiB | 8 B | 8 B | 272 B + 1.56 % |
 //! | [`Fine`] | 512 MiB | 8 B | 16 B | 824 B + 1.56 % |
 //! | [`Wide`] | 1 GiB | 16 B | 16 B | 824 B + 0.78 % |
+//! | [`Coarse`] | 2 GiB | 32 B, a cache line for DMA | 32 B | 832 B + 0.39 % |
 //!
 //! **The cache** is lists of free blocks for each core, which are taken and given without the lock. [`NoCache`] is the
 //! default: on one core the lock is cheap, and without a cache the worst case is that of one call. [`Cached`] says in its
@@ -153,7 +154,8 @@ mod static_region;
 
 pub use arena::{Arena, Claim};
 pub use freestone_core::{
-    Compact, Context, CoreId, Fine, Grain, Lock, Region, RegionError, RegionHeap, RegionStats, SpinLock as Spin, Tiny, Wide,
+    Coarse, Compact, Context, CoreId, Fine, Grain, Lock, Region, RegionError, RegionHeap, RegionStats, SpinLock as Spin,
+    Tiny, Wide,
 };
 pub use home::{Bare, Cache, Cached, Heap, NoCache, OneCore};
 pub use locks::{NoLock, NullOnContention, OneThread};

@@ -6,7 +6,7 @@
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
 use freestone_core::Broken;
-use freestone_tests::home::{Core, Source, TestHeap};
+use freestone_tests::home::{Core, SharedHeap, Source, TestHeap};
 use freestone_tests::interrupt::with_handler;
 use freestone_tests::piece::Piece;
 use freestone_tests::replay::{Failure, Replay, Supply, Why};
@@ -164,4 +164,51 @@ fn interrupts_in_trim_and_stats() {
     handler.kept.borrow_mut().clear();
     heap.check().unwrap();
     assert_eq!(heap.stats().live_bytes, 0);
+}
+
+/// An interrupt that comes upon the page heap empties a span, which it has to leave; the next trim gives it back.
+#[test]
+fn a_span_that_an_interrupt_emptied_is_given_back_by_a_trim() {
+    Core::set(0);
+    let (small, large) = (Layout::new::<[u8; 3000]>(), Layout::new::<[u8; 100_000]>());
+    let mut moments = 0;
+    for moment in 1.. {
+        let heap: SharedHeap = Source::new().shared_heap();
+        let block = heap.allocate(small).unwrap();
+        let fired = Cell::new(0);
+        let handler = || {
+            fired.set(fired.get() + 1);
+            if fired.get() == moment {
+                // SAFETY: allocated above, freed once.
+                unsafe { heap.deallocate(block, small) };
+                heap.trim();
+            }
+        };
+        let mut got = None;
+        with_handler(&handler, || got = heap.allocate(large));
+        // SAFETY: allocated above.
+        unsafe { heap.deallocate(got.unwrap(), large) };
+        if fired.get() < moment {
+            break;
+        }
+        moments += 1;
+        heap.trim();
+        let stats = heap.stats();
+        assert_eq!((stats.live_bytes, stats.held_bytes), (0, 0), "an interrupt at moment {moment}");
+        assert_eq!(stats.large_taken, stats.large_given, "an interrupt at moment {moment}");
+    }
+    assert!(moments > 3, "interrupts came");
+}
+
+/// What a trim says that it gave back includes what went while the caches were emptied.
+#[test]
+fn a_trim_says_what_it_gave_back() {
+    Core::set(0);
+    let heap: SharedHeap = Source::new().shared_heap();
+    let layout = Layout::new::<[u8; 1000]>();
+    let blocks: Vec<_> = (0..5000).map(|_| heap.allocate(layout).unwrap()).collect();
+    // SAFETY: allocated above, freed once.
+    blocks.into_iter().for_each(|block| unsafe { heap.deallocate(block, layout) });
+    let held = heap.stats().held_bytes;
+    assert_eq!((heap.trim(), heap.stats().held_bytes, heap.trim()), (held, 0, 0));
 }

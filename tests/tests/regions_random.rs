@@ -5,7 +5,7 @@
 
 use core::fmt::Display;
 use core::ops::Range;
-use freestone_core::{Compact, Fine, Grain, Tiny, Wide};
+use freestone_core::{Coarse, Compact, Fine, Grain, Tiny, Wide};
 use freestone_tests::arena::{Arena, Cached, Housed, InArena, Uncached};
 use freestone_tests::gaps::Gaps;
 use freestone_tests::home::Core;
@@ -47,6 +47,11 @@ impl Rooms for Fine {
     const MUCH: Room = Room { space: 2 << 20, power: 19 };
 }
 impl Rooms for Wide {
+    const LITTLE: Room = Room { space: 48 << 10, power: 13 };
+    const MUCH: Room = Room { space: 4 << 20, power: 20 };
+}
+
+impl Rooms for Coarse {
     const LITTLE: Room = Room { space: 48 << 10, power: 13 };
     const MUCH: Room = Room { space: 4 << 20, power: 20 };
 }
@@ -231,4 +236,4 @@ macro_rules! grains {
     };
 }
 
-grains!(tiny: Tiny, compact: Compact, fine: Fine, wide: Wide);
+grains!(tiny: Tiny, compact: Compact, fine: Fine, wide: Wide, coarse: Coarse);

@@ -130,8 +130,8 @@ fn k27_alternating_large_sizes() {
     on!(of: Plain<Compact>, NoCache<Fine>, Cache<Wide>);
 }
 
-/// K32: a block that shrinks stays where it is and keeps its first bytes; its tail is the next block of that length; its neighbours
-/// keep theirs.
+/// K32: a block that shrinks keeps its first bytes, and stays where it is if more than half of it is left; its tail is the next block of
+/// that length; its neighbours keep theirs.
 #[test]
 fn k32_shrinking_keeps_what_is_left() {
     fn of<H: Housed + Audited>() {
@@ -143,7 +143,7 @@ fn k32_shrinking_keeps_what_is_left() {
             let (mut block, neighbour) = (new(&*heap, old, 1), new(&*heap, old, 1));
             let (address, usable) = (block.address(), block.usable());
             assert_eq!(block.reallocate(size, Path::Layout, 3), Ok(Served::Yes));
-            assert_eq!(block.address(), address);
+            assert!(block.address() == address || block.usable() <= usable / 2);
             let tail = usable - block.usable();
             let others = [tail, tail.min(8)].map(|size| new(&*heap, size, 1));
             assert!(others.iter().chain([&neighbour]).all(|other| !other.overlaps(&block)));

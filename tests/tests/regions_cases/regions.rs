@@ -170,6 +170,7 @@ fn k11_extending_a_region() {
             heap.check().unwrap();
         }
         assert_eq!(len, FULL);
+        assert_eq!(heap.figures().peak_bytes, block.usable(), "what comes was never used");
         assert_eq!(heap.extend(0, FULL + H::Grain::GRANULE), Err(RegionError::NotGrowable));
         assert_eq!(heap.extend(100, FULL), Err(RegionError::Missing));
         assert_eq!(heap.extend(0, 1024), Ok(0), "a region does not become shorter");

@@ -13,7 +13,7 @@ use freestone_bench_bare::freestone::{Blocks, Few, Firmware};
 use freestone_bench_bare::peer::Peer;
 use freestone_bench_bare::peers::{Buddy, EmbeddedList, EmbeddedTlsf, LinkedList, Rlsf12, Rlsf16, Rlsf20, Talc};
 use freestone_bench_bare::trace::Action;
-use freestone_core::{Compact, Fine, Wide};
+use freestone_core::{Coarse, Compact, Fine, Wide};
 use std::time::Duration;
 
 /// One allocator in one setting.
@@ -57,10 +57,11 @@ fn live<P: Peer>(ground: &mut Ground, size: Size, mix: Mix, seed: u64) -> usize 
 }
 
 /// All of them, in the order of the tables.
-pub const COLUMNS: [Column; 13] = [
+pub const COLUMNS: [Column; 14] = [
     Column::small::<Firmware<Compact>>("freestone compact", OWN),
     Column::everywhere::<Firmware<Fine>>("freestone fine", OWN),
     Column::everywhere::<Firmware<Wide>>("freestone wide", OWN),
+    Column::everywhere::<Firmware<Coarse>>("freestone coarse", OWN),
     Column::small::<Firmware<Compact, Few>>("freestone compact+cache", OWN),
     Column::everywhere::<Firmware<Wide, Few>>("freestone wide+cache", OWN),
     Column::small::<Blocks<Compact>>("freestone BlockHeap compact", OWN),
