@@ -1,6 +1,6 @@
 //! What a heap did with a script, as one number: two homes that run the same script on equal heaps must come to the same.
 //!
-//! A kernel's self-test and its counterpart on the host call [`run`]; it drives a [`Replay`] over a [`Recorded`] heap. A
+//! A kernel's self-test and its counterpart on the host call [`run`]; it drives a [`Replay`] over a `Recorded` heap. A
 //! digest goes over every call of the heap in order: what was asked, whether it was served, and where the block lies,
 //! counted from the start of the heap's memory. It says nothing about whether that was right, which the replay's oracle
 //! does.
