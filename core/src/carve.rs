@@ -232,7 +232,8 @@ impl<G: Grain> RegionRef<G> {
     #[inline(always)]
     fn refile(mut self, whole: FreeBlock, part: FreeBlock) {
         let bin = bin_of(whole.granules());
-        if part.granules() < G::LEAST || bin_of(part.granules()) != bin {
+        // A part that is too short for a bin is alone in its number of granules.
+        if bin_of(part.granules()) != bin {
             self.unfile(&part);
             self.file(whole);
         } else if whole.start() != part.start()

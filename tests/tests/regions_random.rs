@@ -36,24 +36,24 @@ trait Rooms: Grain {
 
 impl Rooms for Tiny {
     const LITTLE: Room = Room { space: 3 << 10, power: 9 };
-    const MUCH: Room = Room { space: 7 << 10, power: 10 };
+    const MUCH: Room = Room { space: 6 << 10, power: 10 };
 }
 impl Rooms for Compact {
     const LITTLE: Room = Room { space: 16 << 10, power: 12 };
     const MUCH: Room = Room { space: 500 << 10, power: 17 };
 }
 impl Rooms for Fine {
-    const LITTLE: Room = Room { space: 28 << 10, power: 12 };
+    const LITTLE: Room = Room { space: 24 << 10, power: 12 };
     const MUCH: Room = Room { space: 2 << 20, power: 19 };
 }
 impl Rooms for Wide {
-    const LITTLE: Room = Room { space: 48 << 10, power: 13 };
-    const MUCH: Room = Room { space: 4 << 20, power: 20 };
+    const LITTLE: Room = Room { space: 40 << 10, power: 13 };
+    const MUCH: Room = Room { space: 3 << 20, power: 20 };
 }
 
 impl Rooms for Coarse {
-    const LITTLE: Room = Room { space: 48 << 10, power: 13 };
-    const MUCH: Room = Room { space: 4 << 20, power: 20 };
+    const LITTLE: Room = Room { space: 40 << 10, power: 13 };
+    const MUCH: Room = Room { space: 3 << 20, power: 20 };
 }
 
 /// What happens to a heap's regions at the beginning of a part of the run.
@@ -179,7 +179,8 @@ fn said(why: impl Display) -> String {
 fn all_shapes<H: Housed<Grain: Rooms> + Audited>(room: Room, cores: usize, seed: u64, steps: u64) -> Outcome {
     let script = Script { seed, sizes: Sizes::Below(room.power) };
     for (name, events) in shapes(room.space) {
-        let mut arena = Arena::new(2 * room.space);
+        // As aligned as any request, so that a replay meets the same paddings.
+        let mut arena = Arena::aligned(2 * room.space, 1 << room.power);
         let heap = arena.heap::<H>();
         let replay = Replay::new(&*heap, script, Supply::Failing);
         let run = Run { heap: &heap, script, replay, wholes: Vec::new(), most_cached: 0 };
