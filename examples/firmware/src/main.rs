@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! cargo build --release -p freestone-example-firmware
-//! tests/machine/boot target/release/freestone-example-firmware
+//! tests/machine/boot target/release/example-firmware
 //! ```
 #![no_std]
 #![no_main]

@@ -2,8 +2,8 @@
 //!
 //! The library for `LD_PRELOAD` and the kernels are `no_std` with their own panic handlers, and the peers of the benchmarks build
 //! C code: they are built apart from the rest of the workspace, so that features which others switch on (`libc`'s `std`, the test
-//! tools' `std`) do not reach the ones and nobody waits for the others. That the library links at all shows that `freestone-core` and `freestone-linux` need no `std` and
-//! no `alloc`: it would have two panic handlers, or no allocator.
+//! tools' `std`) do not reach the ones and nobody waits for the others. That the library and the kernels link at all shows that the
+//! core and the homes need no `std` and no `alloc`: they would have two panic handlers, or no allocator.
 
 use crate::packages;
 use crate::runner::{Log, Show};
