@@ -31,8 +31,8 @@ pub trait Pieces: Linked {
     fn units(&self, id: Self::Id) -> usize;
 }
 
-/// The bins: a list each in `lists`, `[List<I>; N]`, and a bit each in `words`, `[usize; bitmap_words(N)]`. All-zero memory is an
-/// empty set where all-zero is `None` for an `Option<I>`.
+/// The bins: a list each in `lists`, `[List<I>; N]`, and a bit each in `words`, `[usize; bitmap_words(N)]`. All-zero memory
+/// is an empty set where all-zero is `None` for an `Option<I>`.
 #[derive(Debug)]
 pub struct Bins<I, Words, Lists> {
     words: Words,
@@ -93,7 +93,8 @@ where
         }
     }
 
-    /// Files `to` in the place of `from`: a piece of the same bin, which is what is left of it or what it has become a part of.
+    /// Files `to` in the place of `from`: a piece of the same bin, which is what is left of it or what it has become a part
+    /// of.
     #[inline(always)]
     pub(crate) fn replace(&mut self, bin: usize, pieces: &impl Linked<Id = I>, from: I, to: I) {
         self.lists.as_mut()[bin].replace(pieces, from, to);
@@ -125,8 +126,8 @@ where
         last.map_or(0, |id| pieces.units(id))
     }
 
-    /// A bin whose first piece has at least `units`: the floor bin or the first above it. `Some(None)`: only the floor bin is left,
-    /// and its first does not fit; `None`: there is no bin for so many.
+    /// A bin whose first piece has at least `units`: the floor bin or the first above it. `Some(None)`: only the floor bin
+    /// is left, and its first does not fit; `None`: there is no bin for so many.
     #[inline(always)]
     pub(crate) fn fitting_bin(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<Option<usize>> {
         let floor = bin_of(units);
@@ -168,8 +169,8 @@ where
         self.lists.as_ref().iter().flat_map(|list| list.iter(pieces))
     }
 
-    /// Shows each member and the one before it to `is_sound`, before it follows the member's link. `false`: one was not. For the
-    /// checker, where links may be anything.
+    /// Shows each member and the one before it to `is_sound`, before it follows the member's link. `false`: one was not. For
+    /// the checker, where links may be anything.
     pub(crate) fn each(&self, pieces: &impl Pieces<Id = I>, mut is_sound: impl FnMut(I, Option<I>) -> bool) -> bool {
         self.lists.as_ref().iter().all(|list| {
             let (mut prev, mut next) = (None, list.first());

@@ -1,7 +1,7 @@
 //! Blocks of a region: the words inside free ones, the boundary bitmap, and the token that a free block is.
 //!
-//! The only file that reads or writes the granules of a region (but for the links of cached and queued blocks: `chain`). `carve`
-//! decides (find, split, join) and calls it.
+//! The only file that reads or writes the granules of a region (but for the links of cached and queued blocks: `chain`).
+//! `carve` decides (find, split, join) and calls it.
 //!
 //! ```text
 //!   a free block of n granules (slots as wide as an index)            a live block holds nothing of the heap's
@@ -9,7 +9,8 @@
 //!   │ n    │ next │ prev │                               │ n    │      the shortest: 4 slots, the last of which is the second n
 //!   └──────┴──────┴──────┴─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┴──────┘
 //!
-//!   granule        0  1  2  3  4  5  6  7  8  9        the bitmap: set on the first and on the last granule of each free block,
+//!   granule        0  1  2  3  4  5  6  7  8  9        the bitmap: set on the first and on the last granule of each free
+//! block,
 //!   blocks            [live ][free      ][l][f]        clear everywhere else; "is my neighbour free?" is one bit
 //!   boundary bit   0  0  0  0  1  0  0  1  0  1  0
 //! ```
@@ -18,9 +19,9 @@
 //! that is shorter than four slots (one granule of a `Fine` heap) is marked and has its two lengths, but is in no bin: its
 //! neighbour takes it in when it is freed.
 //!
-//! Invariants: `R1` the boundary bits are those of the free blocks; `R2` both lengths of a free block say how long it is; `R3` no
-//! two free blocks touch; `R4` free blocks lie inside the region; `R5` the free granules are counted; `R6` a free block of four slots
-//! or more is in the bin of its length.
+//! Invariants: `R1` the boundary bits are those of the free blocks; `R2` both lengths of a free block say how long it is;
+//! `R3` no two free blocks touch; `R4` free blocks lie inside the region; `R5` the free granules are counted; `R6` a free
+//! block of four slots or more is in the bin of its length.
 //!
 //! Provenance: every pointer into a region is derived from the pointer by which the region came in (`origin` and the control
 //! block's own address are), at an offset that is computed from granule numbers. What a caller hands in on a free is only

@@ -3,8 +3,8 @@
 //! For memory that is given once (a firmware's arena, a kernel's early heap). `region_heap` puts a lock and a cache in front;
 //! who has the heap to himself may use it directly. What happens inside a region is `carve`'s business.
 //!
-//! The heap's own value is one pointer: everything else lies at the start of its regions. Several regions are a list, in the order
-//! in which they were added; they never join, adjoining or not, and a request is served by the first that can.
+//! The heap's own value is one pointer: everything else lies at the start of its regions. Several regions are a list, in the
+//! order in which they were added; they never join, adjoining or not, and a request is served by the first that can.
 //!
 //! Nothing here copies a block's contents: moving is the caller's business, outside of its lock ([`BlockHeap::slide`]).
 
@@ -21,14 +21,15 @@ pub use crate::carve::BlockStats;
 
 /// A heap over regions of memory; see [`Grain`] for its instances.
 ///
-/// All methods take constant time in the number of blocks, and time in proportion to the number of regions. A request is served
-/// by the first region that can, in the order in which they were added.
+/// All methods take constant time in the number of blocks, and time in proportion to the number of regions. A request is
+/// served by the first region that can, in the order in which they were added.
 ///
 /// # Provenance
-/// Every pointer that a heap hands out, reads or writes is derived from the pointer by which its region came in, at an offset that is
-/// computed from a granule's number. Of a pointer that a caller hands back only the address is used: what becomes of the memory
-/// later does not depend on what that pointer was allowed to reach. (A core cache in front links blocks by exposed addresses; a region's
-/// own pointer is exposed when it is added, so that what comes out of a list may reach what it may reach.)
+/// Every pointer that a heap hands out, reads or writes is derived from the pointer by which its region came in, at an
+/// offset that is computed from a granule's number. Of a pointer that a caller hands back only the address is used: what
+/// becomes of the memory later does not depend on what that pointer was allowed to reach. (A core cache in front links
+/// blocks by exposed addresses; a region's own pointer is exposed when it is added, so that what comes out of a list may
+/// reach what it may reach.)
 pub struct BlockHeap<G: Grain> {
     first: Option<RegionRef<G>>,
 }
@@ -45,8 +46,8 @@ impl<G: Grain> BlockHeap<G> {
     /// Adds a region, whose contents do not matter. Returns the bytes for blocks.
     ///
     /// # Safety
-    /// The region's memory (up to `most`, once it is extended) is readable and writable, nobody else's, and stays so as long as the
-    /// heap or a block of it is used; and `start` may reach all of it.
+    /// The region's memory (up to `most`, once it is extended) is readable and writable, nobody else's, and stays so as long
+    /// as the heap or a block of it is used; and `start` may reach all of it.
     pub unsafe fn add(&mut self, region: Region) -> Result<usize, RegionError> {
         let (start, most) = (region.start.addr(), region.most.max(region.len));
         let placement = place::<G>(start, region.len, most, size_of::<Control<G>>())?;
@@ -103,7 +104,8 @@ impl<G: Grain> BlockHeap<G> {
     }
 
     /// Takes a block back. `Err`, and nothing changed, where it is seen that there is none: a pointer outside of all regions,
-    /// a block that is free already or does not fit its region. What is interior to a free block cannot be told from a live one.
+    /// a block that is free already or does not fit its region. What is interior to a free block cannot be told from a live
+    /// one.
     ///
     /// # Safety
     /// `ptr` came from this heap with this layout (or was resized to its size), and is not used any more.
@@ -140,8 +142,8 @@ impl<G: Grain> BlockHeap<G> {
         Ok(region.resize(run, new))
     }
 
-    /// Where a block is to be that becomes shorter: in place, or, if it becomes half as long or less, in a hole that was taken for it.
-    /// Then the caller moves its contents there and frees it.
+    /// Where a block is to be that becomes shorter: in place, or, if it becomes half as long or less, in a hole that was
+    /// taken for it. Then the caller moves its contents there and frees it.
     pub(crate) fn shrink(
         &mut self,
         ptr: NonNull<u8>,
@@ -160,8 +162,9 @@ impl<G: Grain> BlockHeap<G> {
         Ok(ptr)
     }
 
-    /// Makes a block that no other way lets become `new_size` bytes long begin further left, in its free neighbours, and returns where.
-    /// The caller then moves its contents, the old size of them, from `ptr` to there (the two places overlap), with no lock held.
+    /// Makes a block that no other way lets become `new_size` bytes long begin further left, in its free neighbours, and
+    /// returns where. The caller then moves its contents, the old size of them, from `ptr` to there (the two places
+    /// overlap), with no lock held.
     /// `None`: that would not do either, nothing changed.
     ///
     /// # Safety

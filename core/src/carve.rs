@@ -5,14 +5,16 @@
 //! Everything is reached from the control block, which lies at the region's start: bins, then the boundary bitmap, then the
 //! blocks (the drawing is in `region.rs`).
 //!
-//! - **take**: the newest block of the floor bin if it fits, else one of the first bin above, else one of eight of the floor bin
+//! - **take**: the newest block of the floor bin if it fits, else one of the first bin above, else one of eight of the floor
+//!   bin
 //!   (good fit, see `bins`). The front is handed out; the rest goes to its bin, or takes its old place where that is the same.
 //! - **give**: a look at two boundary bits says which neighbours are free; they join at once.
 //! - **resize**: shrinking gives the tail back; growing takes from a free right neighbour.
 //! - **alignment** above the granule takes the front padding as a block of its own, so nothing is wasted; a few candidates are
 //!   looked at, then a block that is long enough for any padding.
 //!
-//! After boundary tags (Knuth, 1.2.5) and two-level segregated fit (Masmano et al., 2004); the tags of live blocks are a bitmap here.
+//! After boundary tags (Knuth, 1.2.5) and two-level segregated fit (Masmano et al., 2004); the tags of live blocks are a
+//! bitmap here.
 
 use crate::bins::{Bins, bin_of};
 use crate::block::{Blocks, FreeBlock, Granulated};
@@ -68,7 +70,8 @@ impl<G: Grain> RegionRef<G> {
     pub(crate) unsafe fn create(region: Region, placement: Placement) -> Self {
         let Placement { control, words, first, granules, most } = placement;
         let at = region.start.wrapping_byte_add(control);
-        // SAFETY: control block and bitmap lie inside the region. All-zero is a control block without bins' members or regions.
+        // SAFETY: control block and bitmap lie inside the region. All-zero is a control block without bins' members or
+        // regions.
         unsafe { at.write_bytes(0, size_of::<Control<G>>() + words * size_of::<usize>()) };
         // SAFETY: not null, as the placement leaves the address 0 out.
         let mut created = Self(unsafe { NonNull::new_unchecked(at.cast()) });
@@ -138,7 +141,8 @@ impl<G: Grain> RegionRef<G> {
         Some(self.cut(blocks.claim(start), granules))
     }
 
-    /// Takes the front of the first block of `bin`, which is long enough. A rest that belongs into the same bin takes its place.
+    /// Takes the front of the first block of `bin`, which is long enough. A rest that belongs into the same bin takes its
+    /// place.
     #[inline(always)]
     fn take_first(mut self, bin: usize, granules: usize) -> Option<Granulated> {
         let blocks = self.blocks();
@@ -228,7 +232,8 @@ impl<G: Grain> RegionRef<G> {
         }
     }
 
-    /// Files `whole`, of which `part` has become a part: in its place, where that is in the right bin. The part's links are where they were.
+    /// Files `whole`, of which `part` has become a part: in its place, where that is in the right bin. The part's links are
+    /// where they were.
     #[inline(always)]
     fn refile(mut self, whole: FreeBlock, part: FreeBlock) {
         let bin = bin_of(whole.granules());
@@ -262,9 +267,9 @@ impl<G: Grain> RegionRef<G> {
         let _joined = self.cut(right, granules);
     }
 
-    /// Moves the block's place left, into its free left neighbour and all that is free to its right, as far as it must to be `granules`
-    /// long: not at all, where its right neighbour has become free meanwhile. Returns where it begins now; the contents are the
-    /// caller's to move.
+    /// Moves the block's place left, into its free left neighbour and all that is free to its right, as far as it must to be
+    /// `granules` long: not at all, where its right neighbour has become free meanwhile. Returns where it begins now; the
+    /// contents are the caller's to move.
     pub(crate) fn slide(self, run: Granulated, granules: usize, align: usize) -> Option<NonNull<u8>> {
         let (blocks, start, end) = (self.blocks(), run.start, run.start + run.granules);
         if self.resize(Granulated { ..run }, granules) {

@@ -1,11 +1,11 @@
 //! Central: the middle end. One for each size class: a shelf of whole chains, and behind a lock the spans that have objects.
 //!
-//! The core cache takes and gives chains here. What fits on the shelf passes without a lock; a chain that goes deeper is looked
-//! up block by block, owner by owner, before the lock is taken. Spans come from the page heap when no partial one is left
-//! and go back as soon as they are empty (the page heap keeps their pages warm).
+//! The core cache takes and gives chains here. What fits on the shelf passes without a lock; a chain that goes deeper is
+//! looked up block by block, owner by owner, before the lock is taken. Spans come from the page heap when no partial one is
+//! left and go back as soon as they are empty (the page heap keeps their pages warm).
 //!
-//! Invariants: `S5` a span of the class is in `partial` exactly while it has an object to give; `E1` `out` is the number of the
-//! class's objects that are outside their spans: live, cached, on the shelf or queued.
+//! Invariants: `S5` a span of the class is in `partial` exactly while it has an object to give; `E1` `out` is the number of
+//! the class's objects that are outside their spans: live, cached, on the shelf or queued.
 #![forbid(unsafe_code)]
 
 use crate::back::{Back, Found};
@@ -192,8 +192,8 @@ impl<P: Platform> Spans<P> {
         &self.centrals[class.index()]
     }
 
-    /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks (`L1`, `L2`).
-    /// Asked only where one is busy.
+    /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks
+    /// (`L1`, `L2`). Asked only where one is busy.
     fn may_wait(&self) -> bool {
         self.back.may_wait() && !self.centrals.iter().any(|central| central.partial.is_mine())
     }

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! A link is the head word from before the push, so that a pop is one load and one store, and any tail of a chain is a chain.
-//! Invariants: `C1` a word's count is the number of blocks reached from it; `C2` addresses fit 48 bits (the last one sign-extended), checked where pages
-//! are taken from the source ([`fits`]); `C3` a chain's blocks are of one class and are owned by the chain.
+//! Invariants: `C1` a word's count is the number of blocks reached from it; `C2` addresses fit 48 bits (the last one
+//! sign-extended), checked where pages are taken from the source ([`fits`]); `C3` a chain's blocks are of one class and are
+//! owned by the chain.
 //!
 //! The word is the reason why this core needs 64-bit pointers; the region heap of small machines links by granule index.
 

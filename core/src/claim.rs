@@ -41,7 +41,8 @@ impl Head {
     /// The word itself, for backends that work on it by other means.
     ///
     /// # Safety
-    /// What is written is a chain's word (or [`CLAIMED`]) and gives the chain's blocks up; what is taken out by it is taken once.
+    /// What is written is a chain's word (or [`CLAIMED`]) and gives the chain's blocks up; what is taken out by it is taken
+    /// once.
     #[inline(always)]
     pub unsafe fn word(&self) -> &AtomicUsize {
         &self.0

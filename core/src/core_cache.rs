@@ -2,14 +2,13 @@
 //!
 //! A hit is the backend's business alone ([`CoreLists`]). This file is what happens at a miss. Capacity follows need: a list
 //! whose misses come in turn from above (full) and below (empty) is too short and doubles; one that misses on one
-//! side only passes blocks through, and caching more would not help. All lists of a core share one budget: in bytes, or in blocks
-//! where each costs one. When it
-//! is spent, a clock hand takes room from lists that have not missed for a round, and a look at one other core now and then
-//! empties the lists of a core that has stood still.
+//! side only passes blocks through, and caching more would not help. All lists of a core share one budget: in bytes, or in
+//! blocks where each costs one. When it is spent, a clock hand takes room from lists that have not missed for a round, and a
+//! look at one other core now and then empties the lists of a core that has stood still.
 //!
 //! After TCMalloc's per-CPU caches (Google, 2017), with the resizing in the misses instead of a background thread.
-//! Lists that exchange single blocks with a back that is quick ([`Even`](crate::Growth::Even)) share the budget evenly and are not steered, so
-//! that a miss costs little more than the back does.
+//! Lists that exchange single blocks with a back that is quick ([`Even`](crate::Growth::Even)) share the budget evenly and
+//! are not steered, so that a miss costs little more than the back does.
 //!
 //! Invariants: `F1` a slab's `allotted` is the sum of its limits by cost, and at most the budget; `F2` a block in a list is of
 //! the list's class and is out of its span.
@@ -44,8 +43,8 @@ const LOOK_EVERY: u32 = 256;
 /// The most blocks in a list.
 const MOST_BLOCKS: usize = 8192;
 
-/// Counts a miss. Not in one step: a locked addition costs as much as the rest of a miss of single blocks. Where cores race, the figure
-/// is a little low.
+/// Counts a miss. Not in one step: a locked addition costs as much as the rest of a miss of single blocks. Where cores race,
+/// the figure is a little low.
 #[inline(always)]
 fn note(counter: &AtomicUsize) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
@@ -104,7 +103,8 @@ impl<L: CoreLists> CoreCache<L> {
         note(&self.counts(class).misses_under);
     }
 
-    /// Takes a block after a miss of a list that is not steered ([`Even`](crate::Growth::Even)): if this core never used it, it gets its share now.
+    /// Takes a block after a miss of a list that is not steered ([`Even`](crate::Growth::Even)): if this core never used it,
+    /// it gets its share now.
     /// `Err`: it is full, or there is none; the block is the back's.
     pub(crate) fn open(&self, class: L::Class, block: Block) -> Result<(), Block> {
         note(&self.counts(class).misses_over);
@@ -136,7 +136,8 @@ impl<L: CoreLists> CoreCache<L> {
             // A core that cannot be reached keeps what it has.
             let _ = self.lists.steal(core, &mut |class, chain| back.give(class, chain));
         }
-        // This core's lists can be taken even where none can be stolen, unless the context that this one interrupted works on one.
+        // This core's lists can be taken even where none can be stolen, unless the context that this one interrupted works
+        // on one.
         for class in L::Class::all() {
             let chain = self.lists.take_all(class);
             if !chain.is_empty() {

@@ -1,4 +1,5 @@
-//! Faults: what the heap saw that must not be. A home's [`Platform::stop`](crate::Platform::stop) prints one and ends the program.
+//! Faults: what the heap saw that must not be. A home's [`Platform::stop`](crate::Platform::stop) prints one and ends the
+//! program.
 #![forbid(unsafe_code)]
 
 use core::fmt;

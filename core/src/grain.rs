@@ -132,8 +132,8 @@ grain!(
 );
 
 grain!(
-    /// For larger regions of larger blocks. Each begins and ends with a cache line of 32 bytes, so that none shares one with another:
-    /// what memory for DMA needs.
+    /// For larger regions of larger blocks. Each begins and ends with a cache line of 32 bytes, so that none shares one with
+    /// another: what memory for DMA needs.
     Coarse, NonZeroU32, 5, 192
 );
 

@@ -30,12 +30,14 @@ use core::ptr::NonNull;
 /// An allocator on the home `P`. A value: several may live side by side, and dropping one frees everything it holds.
 ///
 /// Two families free what one `allocate` gave. Callers who know the layout ([`deallocate`](Self::deallocate),
-/// [`reallocate`](Self::reallocate)) need no look-up for blocks of a class; callers who have only a pointer ([`free`](Self::free),
-/// [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by address from then on.
+/// [`reallocate`](Self::reallocate)) need no look-up for blocks of a class; callers who have only a pointer
+/// ([`free`](Self::free),
+/// [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by address from
+/// then on.
 ///
-/// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class and, inside
-/// it, that of the page heap, and links or unlinks at most a batch (32 blocks), plus what the page source takes; now and then it
-/// empties the lists of an idle core or class, and before it answers `None`, all of them.
+/// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class
+/// and, inside it, that of the page heap, and links or unlinks at most a batch (32 blocks), plus what the page source takes;
+/// now and then it empties the lists of an idle core or class, and before it answers `None`, all of them.
 pub struct Heap<P: Platform> {
     pub(crate) cache: CoreCache<P::Lists>,
     pub(crate) spans: Spans<P>,
@@ -140,7 +142,8 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// As [`free`](Self::free), but leaves a pointer at which no block of this heap starts to the caller: `Foreign` or `Interior`.
+    /// As [`free`](Self::free), but leaves a pointer at which no block of this heap starts to the caller: `Foreign` or
+    /// `Interior`.
     ///
     /// # Safety
     /// As for [`free`](Self::free).
@@ -168,8 +171,8 @@ impl<P: Platform> Heap<P> {
         unsafe { self.free(ptr) }
     }
 
-    /// Makes the block at `ptr` fit `new`: where it stands if that is not too wasteful (less than half used) and aligned, else by
-    /// moving it. `None`: no memory, the block is as it was.
+    /// Makes the block at `ptr` fit `new`: where it stands if that is not too wasteful (less than half used) and aligned,
+    /// else by moving it. `None`: no memory, the block is as it was.
     ///
     /// # Safety
     /// As for [`free`](Self::free); the old pointer is not used after success.
@@ -209,8 +212,8 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Empties every cache and gives all free memory back to the source. Returns bytes: by how much less is mapped or resident than
-    /// before, whoever did it.
+    /// Empties every cache and gives all free memory back to the source. Returns bytes: by how much less is mapped or
+    /// resident than before, whoever did it.
     pub fn trim(&self) -> usize {
         let back = &self.spans.back;
         let before = back.pages().map(|pages| pages.footprint());
@@ -363,8 +366,8 @@ impl<P: Platform> Heap<P> {
     /// Before a fork: enters every lock, so that no other context is inside when memory is copied.
     ///
     /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free. Others
-    /// that need a lock meanwhile do not wait for it (`L2`). Two interrupts that each came upon a lock and both fork may still wait
-    /// for each other for ever: a fork cannot do without.
+    /// that need a lock meanwhile do not wait for it (`L2`). Two interrupts that each came upon a lock and both fork may
+    /// still wait for each other for ever: a fork cannot do without.
     pub fn freeze(&self) {
         // First, so that a thief that holds the lists' lock does not wait for a lock that this context may be inside.
         // Relaxed: see `is_frozen`.
@@ -383,7 +386,8 @@ impl<P: Platform> Heap<P> {
     /// After a fork, in the parent and in the child: leaves every lock.
     ///
     /// # Safety
-    /// The calling context, or the one it was forked from, has called [`freeze`](Self::freeze), and this is the first `thaw` since.
+    /// The calling context, or the one it was forked from, has called [`freeze`](Self::freeze), and this is the first `thaw`
+    /// since.
     pub unsafe fn thaw(&self, side: Side) {
         match side {
             // Relaxed: see `is_frozen`.

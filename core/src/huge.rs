@@ -2,10 +2,11 @@
 //!
 //! The other half of the page heap, under the same lock and the same cap: the pages of an idle mapping count as dirty, and the
 //! oldest idle mapping goes before any chunk is purged. A new block takes the shortest idle mapping that is at most a quarter
-//! too long. Blocks made without the lock ([`rescue`](crate::rescue)) are adopted here, and unmapped as soon as they are freed.
+//! too long. Blocks made without the lock ([`rescue`](crate::rescue)) are adopted here, and unmapped as soon as they are
+//! freed.
 //!
-//! Invariants: `G1` a mapping is in `huge` while its block is live and in `idle` after that, if it is kept; `G2` the page map names
-//! the first page of those in `huge` only.
+//! Invariants: `G1` a mapping is in `huge` while its block is live and in `idle` after that, if it is kept; `G2` the page
+//! map names the first page of those in `huge` only.
 
 use crate::ground::Ground;
 use crate::page_heap::{PageHeap, Stale};

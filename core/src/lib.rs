@@ -1,7 +1,8 @@
 //! Freestone's core: one allocator, cut to fit every home it lives in.
 //!
-//! The core knows no operating system. A home (a Linux process, a kernel, a firmware) supplies pages or regions, locks and per-core
-//! lists by the traits of [`platform`]. Out of them one of two heaps is made, and either is a value: several live side by side.
+//! The core knows no operating system. A home (a Linux process, a kernel, a firmware) supplies pages or regions, locks and
+//! per-core lists by the traits of [`platform`]. Out of them one of two heaps is made, and either is a value: several live
+//! side by side.
 //!
 //! ```text
 //!    allocate(layout)                              deallocate(ptr, layout) · free(ptr)
@@ -33,23 +34,25 @@
 //!      PageSource   (the home's)                           Region   (the home's)
 //! ```
 //!
-//! **Which heap.** [`Heap`] grows and gives memory back; it wants pages, and a few MiB of them before it pays. [`RegionHeap`]
-//! lives in memory that is given once, from 1 KiB up: it spends 170 to 820 bytes of it on bins, 0.8 to 1.6 % on a bitmap, and the rest on
-//! blocks. Its calls take constant time; who has it to himself uses the [`BlockHeap`] in it directly.
+//! **Which heap.** [`Heap`] grows and gives memory back; it wants pages, and a few MiB of them before it pays.
+//! [`RegionHeap`] lives in memory that is given once, from 1 KiB up: it spends 170 to 820 bytes of it on bins, 0.8 to 1.6 %
+//! on a bitmap, and the rest on blocks. Its calls take constant time; who has it to himself uses the [`BlockHeap`] in it
+//! directly.
 //!
-//! **Nouns.** A *page* is 4 KiB, a *chunk* 512 pages. A *block* is what a caller gets. A *class* is one of 128 block sizes; a
-//! *span* is a run of pages that holds objects of one class, or one large block. A *region* is memory that blocks are cut from, by the
-//! *granule* of 8 or 16 bytes. A *chain* is a counted list of free blocks,
-//! moved as a whole; a *slab* the lists of one core. A *context* is a thread or a core with everything that interrupts it.
+//! **Nouns.** A *page* is 4 KiB, a *chunk* 512 pages. A *block* is what a caller gets. A *class* is one of 128 block sizes;
+//! a *span* is a run of pages that holds objects of one class, or one large block. A *region* is memory that blocks are cut
+//! from, by the *granule* of 8 to 32 bytes. A *chain* is a counted list of free blocks, moved as a whole; a *slab* the lists
+//! of one core. A *context* is a thread or a core with everything that interrupts it.
 //!
-//! **No header per block.** Rust hands the layout back on a free, so the class (or the number of granules) is computed; C hands a
-//! pointer back, and one look-up in the page map gives span and class. Descriptors and bitmaps lie beside the memory, never in it; only a free
-//! block that is cached holds a link and, where the home wants it, a seal against double frees.
+//! **No header per block.** Rust hands the layout back on a free, so the class (or the number of granules) is computed; C
+//! hands a pointer back, and one look-up in the page map gives span and class. Descriptors and bitmaps lie beside the
+//! memory, never in it; only a free block that is cached holds a link and, where the home wants it, a seal against double
+//! frees.
 //!
-//! **Locks** are taken downward only: a central list, then the page heap. The core cache takes none. A context waits for a lock
-//! only while it is inside no deeper one, and never for one that forks (`L1`, `L2` in `lock.rs`), so that a signal handler may
-//! allocate whatever it interrupted: it hits, or waits where that is safe, or is served from a mapping of its own, and its frees
-//! are queued. A region heap has one lock, and no mappings to hand out: it answers `None` there.
+//! **Locks** are taken downward only: a central list, then the page heap. The core cache takes none. A context waits for a
+//! lock only while it is inside no deeper one, and never for one that forks (`L1`, `L2` in `lock.rs`), so that a signal
+//! handler may allocate whatever it interrupted: it hits, or waits where that is safe, or is served from a mapping of its
+//! own, and its frees are queued. A region heap has one lock, and no mappings to hand out: it answers `None` there.
 //!
 //! **Bounded.** Caches are bounded by bytes a core, not by threads, and a dead thread leaves nothing behind. Dirty free pages
 //! are bounded at every moment by a cap that is enforced when pages come back: no thread, no timer.
@@ -58,21 +61,22 @@
 //! **Corruption** that is seen (a foreign or interior pointer, a double free, a wrong size) stops the program with one line.
 //! Nothing here panics, formats or allocates on the way.
 //!
-//! **Invariants** are numbered in the head of the file that keeps them (`B1` in `bins.rs`, `S3` in `span.rs`, …); SAFETY comments
-//! cite the numbers, and [`Heap::check`] executes them.
+//! **Invariants** are numbered in the head of the file that keeps them (`B1` in `bins.rs`, `S3` in `span.rs`, …); SAFETY
+//! comments cite the numbers, and [`Heap::check`] executes them.
 //!
 //! **Reading order** is the order of the modules below: the words and contracts first (`units`, `platform`, `fault`,
-//! `size_class`, `region`, `grain`), then the way of an allocation down (`heap` to `huge`, and `region_heap` to `block`), then what
-//! serves them all (`bins` to `sync`), then what looks at the whole (`global` to `region_check`). A module imports what stands below
-//! it or among the first six.
+//! `size_class`, `region`, `grain`), then the way of an allocation down (`heap` to `page_bits`, and `region_heap` to
+//! `block`), then what serves them all (`bins` to `sync`), then what looks at the whole (`global` to `region_check`). A
+//! module imports what stands below it or among the first six.
 //!
 //! Why 16-byte steps to 1 KiB and eight a doubling above: TCMalloc's and jemalloc's spacing costs at most 12.5 %; the finer
 //! start costs 48 lists and saves what small objects waste. Why a lock-free shelf in front of the locked spans: producer and
 //! consumer on two cores pass whole chains, and neither touches a span. Why claim by swap, where there is no restartable
 //! sequence: it needs one instruction that every multi-core machine has, and nothing is to be undone (see `claim`).
 //!
-//! Words must have 64 bits and addresses 48 (sign-extended, so that kernels in the higher half fit): links are packed (`chain`). Loom explores the lock-free parts (`claim`, `shelf`,
-//! `queue`) with `RUSTFLAGS="--cfg loom" cargo test -p freestone-core --release --lib model`.
+//! Words must have 64 bits and addresses 48 (sign-extended, so that kernels in the higher half fit): links are packed
+//! (`chain`). Loom explores the lock-free parts (`claim`, `shelf`, `queue`) with `RUSTFLAGS="--cfg loom" cargo test -p
+//! freestone-core --release --lib model`.
 #![no_std]
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs))]
 

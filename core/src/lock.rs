@@ -1,11 +1,12 @@
-//! Locks at work: [`Guarded`] couples a home's lock with what it protects, [`SpinLock`] is the lock of homes without a scheduler.
+//! Locks at work: [`Guarded`] couples a home's lock with what it protects, [`SpinLock`] is the lock of homes without a
+//! scheduler.
 //!
 //! Locks are taken downward only: central lists, then the page heap, then whatever the source has. An interrupt (a signal
 //! handler) may come upon a context that is inside one; it must then not wait for any lock whose holder may be waiting for
 //! that one. Hence two rules. `L1`: a context waits for a lock only while it is inside no deeper one and
-//! no peer (two interrupts that came upon two central lists, and each want the other's, would wait for ever). `L2`: nobody waits for a
-//! context that forks: it holds every lock and waits for locks of others (libc's), one of which the interrupted context may be
-//! inside. Who may not wait is served from a mapping of its own, and leaves a free to the holder.
+//! no peer (two interrupts that came upon two central lists, and each want the other's, would wait for ever). `L2`: nobody
+//! waits for a context that forks: it holds every lock and waits for locks of others (libc's), one of which the interrupted
+//! context may be inside. Who may not wait is served from a mapping of its own, and leaves a free to the holder.
 
 use crate::platform::{Entry, Lock};
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -84,8 +85,8 @@ impl<L: Lock, T> Drop for Guard<'_, L, T> {
 /// Names the context (thread, core) that runs, for [`SpinLock`].
 ///
 /// # Safety
-/// Two contexts that may be inside locks at the same time and are not nested interrupts of each other never get the same id. (So where
-/// a scheduler may take the core from a thread that is inside, the id is the thread's, not the core's.)
+/// Two contexts that may be inside locks at the same time and are not nested interrupts of each other never get the same id.
+/// (So where a scheduler may take the core from a thread that is inside, the id is the thread's, not the core's.)
 pub unsafe trait Context: 'static {
     /// The id of the running context.
     fn id() -> NonZeroUsize;

@@ -5,8 +5,8 @@
 //! chunk the shortest run that fits is taken, lowest address first, which is also where pages are warm. A block of more than
 //! [`LARGEST_RUN`] gets a mapping of its own, grown and moved by the source.
 //!
-//! Free pages stay resident ("dirty") only up to the cap of [`keep`](crate::keep), which is enforced whenever pages come back. Chunks
-//! that have become empty are given back whole. Huge blocks are in `huge.rs`, the other half of this type.
+//! Free pages stay resident ("dirty") only up to the cap of [`keep`](crate::keep), which is enforced whenever pages come
+//! back. Chunks that have become empty are given back whole. Huge blocks are in `huge.rs`, the other half of this type.
 //!
 //! Invariants: `P1` `dirty` is the number of dirty free pages in chunks plus the pages of idle huge mappings; `P2` a chunk
 //! is in the dirty list exactly while it has dirty free pages; `P3` a chunk is in a bin exactly while it has a free page; `P4`

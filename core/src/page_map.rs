@@ -4,9 +4,9 @@
 //! without it. A home chooses the type; [`RadixMap`] serves every home that maps pages where it likes,
 //! [`WindowMap`] one whose pages all lie in one window of addresses.
 //!
-//! Invariants: `M1` the page map names, for each page of a live class span and for the first page of every live large block, that
-//! span and its class, and nothing for any other page; `M2` what is freed has the layout it was allocated with; `M3` entries
-//! are cleared before a run is unmapped, moved or given to the page heap.
+//! Invariants: `M1` the page map names, for each page of a live class span and for the first page of every live large block,
+//! that span and its class, and nothing for any other page; `M2` what is freed has the layout it was allocated with; `M3`
+//! entries are cleared before a run is unmapped, moved or given to the page heap.
 
 use crate::platform::Tables;
 use crate::size_class::SizeClass;
@@ -57,16 +57,17 @@ pub unsafe trait PageMap: Sync {
     /// The entry of the page that `address` lies in. Any address may be asked for. Constant time.
     fn get(&self, address: usize) -> Entry;
 
-    /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. With any lock or none: several contexts may be at it.
+    /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. With any lock or none: several contexts may
+    /// be at it.
     /// `false`: no memory for tables, or an address that the map cannot hold.
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool;
 
-    /// Makes sure that the next [`finish_move`](Self::finish_move) succeeds: called before a run is moved to an address that is not
-    /// known yet. Only with the page heap's lock.
+    /// Makes sure that the next [`finish_move`](Self::finish_move) succeeds: called before a run is moved to an address that
+    /// is not known yet. Only with the page heap's lock.
     fn prepare_move(&self, tables: &dyn Tables) -> bool;
 
-    /// Makes sure that [`set`](Self::set) works for the page at `start`, out of what `prepare_move` has laid by. Only with the page
-    /// heap's lock. `false`: an address that the map cannot hold.
+    /// Makes sure that [`set`](Self::set) works for the page at `start`, out of what `prepare_move` has laid by. Only with
+    /// the page heap's lock. `false`: an address that the map cannot hold.
     fn finish_move(&self, start: usize) -> bool;
 
     /// Sets the entry of the page at `address`; `false` (and nothing done) where it is not reserved.
@@ -96,8 +97,8 @@ const fn leaf_index(address: usize) -> usize {
     (address >> PAGE_SHIFT) & ((1 << LEAF_BITS) - 1)
 }
 
-/// The table at `place`, which is put there if there is none. Of two contexts that do so at once one wins; the loser's table is
-/// left to the heap, which gives it back when it is dropped.
+/// The table at `place`, which is put there if there is none. Of two contexts that do so at once one wins; the loser's table
+/// is left to the heap, which gives it back when it is dropped.
 fn ensure<T>(place: &AtomicPtr<T>, table: impl FnOnce() -> Option<NonNull<T>>) -> Option<&T> {
     if place.load(Ordering::Acquire).is_null() {
         // Release pairs with the Acquire loads: a table's zeroes are seen before its address.
@@ -165,8 +166,9 @@ unsafe impl PageMap for RadixMap {
 
 type ChunkLeaf = [AtomicPtr<Span>; CHUNK_PAGES];
 
-/// A map of the `CHUNKS` chunks from the address `BASE`, a multiple of the chunk: for kernels, whose heap lies in the direct map of
-/// their memory. A pointer a chunk in the heap's value, and a page of table for each chunk in use; nothing where there is no heap.
+/// A map of the `CHUNKS` chunks from the address `BASE`, a multiple of the chunk: for kernels, whose heap lies in the direct
+/// map of their memory. A pointer a chunk in the heap's value, and a page of table for each chunk in use; nothing where
+/// there is no heap.
 #[derive(Debug)]
 pub struct WindowMap<const BASE: usize, const CHUNKS: usize> {
     leaves: [AtomicPtr<ChunkLeaf>; CHUNKS],
@@ -190,8 +192,8 @@ impl<const BASE: usize, const CHUNKS: usize> WindowMap<BASE, CHUNKS> {
     }
 }
 
-// SAFETY: `set` and `get` use the same place for an address, and no two addresses of different pages in the window share one; the
-// bound check refuses all outside of it.
+// SAFETY: `set` and `get` use the same place for an address, and no two addresses of different pages in the window share
+// one; the bound check refuses all outside of it.
 unsafe impl<const BASE: usize, const CHUNKS: usize> PageMap for WindowMap<BASE, CHUNKS> {
     const NEW: Self = Self { leaves: [const { AtomicPtr::new(null_mut()) }; CHUNKS], spare: AtomicPtr::new(null_mut()) };
 

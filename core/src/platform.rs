@@ -62,8 +62,8 @@ pub trait RegionPlatform: Sized + 'static {
     /// Where the first region comes from.
     type Source: RegionSource;
 
-    /// Blocks that one core may keep in its lists, in equal parts for each cached length: none, or at least one a length. A call that
-    /// finds no memory takes the time to give all of them back before it says so.
+    /// Blocks that one core may keep in its lists, in equal parts for each cached length: none, or at least one a length. A
+    /// call that finds no memory takes the time to give all of them back before it says so.
     const CORE_BLOCKS: usize = 0;
 
     /// Stops the program with one line that names pointer, fault and invariant.
@@ -75,7 +75,8 @@ pub trait RegionPlatform: Sized + 'static {
 /// # Safety
 /// A region that [`first`](Self::first) returns satisfies the contract of [`BlockHeap::add`](crate::BlockHeap::add).
 pub unsafe trait RegionSource {
-    /// The region. Asked once, inside the heap's lock, when memory is first wanted. `Missing`: there is none, one will be added.
+    /// The region. Asked once, inside the heap's lock, when memory is first wanted. `Missing`: there is none, one will be
+    /// added.
     fn first(&self) -> Result<Region, RegionError>;
 }
 
@@ -87,7 +88,8 @@ pub unsafe trait RegionSource {
 /// - Every method may be called from several contexts at once, and by an interrupt (a signal handler) that came upon another
 ///   method of the same source; a source that cannot serve such a call refuses it.
 pub unsafe trait PageSource {
-    /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing changed.
+    /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing
+    /// changed.
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped>;
 
     /// Gives the run back. `Err`: refused, the run is still mapped. The heap keeps it where it has a place for it, and tries
@@ -107,7 +109,8 @@ pub unsafe trait PageSource {
     /// length are kept, pages that are new read zero. `None`: refused, the run is as it was.
     ///
     /// # Safety
-    /// The run is one whole mapping of this source; nobody else uses it during the call. Where it moved, the old addresses are gone.
+    /// The run is one whole mapping of this source; nobody else uses it during the call. Where it moved, the old addresses
+    /// are gone.
     unsafe fn remap(&self, run: PageRun, to: Pages, place: Place) -> Option<NonNull<u8>> {
         let _ = (run, to, place);
         None
@@ -182,8 +185,9 @@ pub enum Entry {
 /// # Safety
 /// One context at a time is inside, from an entry that ended `Got` to [`leave`](Self::leave).
 ///
-/// Not for memory's safety, but so that nobody waits for ever: a context that is inside reads `Mine`, also in an interrupt right after the
-/// exchange that let it in. So the owner is part of the word that is exchanged, or no interrupt which uses the lock comes upon its holder.
+/// Not for memory's safety, but so that nobody waits for ever: a context that is inside reads `Mine`, also in an interrupt
+/// right after the exchange that let it in. So the owner is part of the word that is exchanged, or no interrupt which uses
+/// the lock comes upon its holder.
 pub unsafe trait Lock: Send + Sync {
     /// A lock that nobody is inside.
     const NEW: Self;
@@ -215,8 +219,8 @@ pub unsafe trait Lock: Send + Sync {
 /// How the core cache bounds a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
-    /// By need: a list whose misses come in turn from above and below doubles, and idle ones are asked for the room. For lists that
-    /// exchange batches with a layer that is dear to reach.
+    /// By need: a list whose misses come in turn from above and below doubles, and idle ones are asked for the room. For
+    /// lists that exchange batches with a layer that is dear to reach.
     Adaptive,
     /// By an equal share of the budget, for good. For lists whose every miss must stay cheap.
     Even,
@@ -264,7 +268,8 @@ pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
 /// constant time; chains are walked outside.
 ///
 /// # Safety
-/// - A block that `push` or `put_chain` took comes out once, under the class it went in by, by `pop`, `take_all` or `steal`, whatever cores, threads, signals
+/// - A block that `push` or `put_chain` took comes out once, under the class it went in by, by `pop`, `take_all` or `steal`,
+///   whatever cores, threads, signals
 ///   and interrupts do at the same time, and its contents but the first word are untouched.
 /// - What one context wrote to a block before it went in is seen by the context that takes it out.
 pub unsafe trait CoreLists: Sync {
@@ -348,7 +353,8 @@ pub(crate) trait Backend {
 pub(crate) struct Taken {
     /// The blocks; the first is the one to hand out.
     pub(crate) chain: Chain,
-    /// What is known of the first block (its first word is a link, and is set to zero where the block is handed out as zeroed).
+    /// What is known of the first block (its first word is a link, and is set to zero where the block is handed out as
+    /// zeroed).
     pub(crate) first: Contents,
 }
 

@@ -1,10 +1,10 @@
-//! Queued frees: blocks that were given back by a context that may not wait for the lock they need (`L1`, `L2`): an interrupt whose
-//! own context is inside, or anybody while another context forks.
+//! Queued frees: blocks that were given back by a context that may not wait for the lock they need (`L1`, `L2`): an
+//! interrupt whose own context is inside, or anybody while another context forks.
 //!
-//! Push and take-all only, so there is no ABA. Whoever ends a slow path takes everything (a region heap frees a few at a time and
-//! keeps the rest for whoever comes next). The interrupted context does so once
-//! it has left its lock, and sees what its interrupt pushed in program order; the one that forked does so when it thaws.
-//! Invariant: `Q1` a block that came out was pushed once.
+//! Push and take-all only, so there is no ABA. Whoever ends a slow path takes everything (a region heap frees a few at a
+//! time and keeps the rest for whoever comes next). The interrupted context does so once it has left its lock, and sees what
+//! its interrupt pushed in program order; the one that forked does so when it thaws. Invariant: `Q1` a block that came out
+//! was pushed once.
 
 use crate::chain::{Block, word_block, word_count, word_of};
 use crate::sync::atomic::{AtomicUsize, Ordering};

@@ -6,10 +6,10 @@
 //! 3. The block heap cuts 13 granules from the region's one free block. The next allocation does the same without step 2; a
 //!    block of a cached length that is freed stays in the core's list, and the next allocation of that length is a hit.
 //!
-//! An interrupt may call anything here. A hit takes no lock. Below, an allocation that comes upon its own context inside the lock
-//! answers `None`, and a free (or the tail that a shrinking block gives up) is queued with its length. Whoever enters the lock takes
-//! back at most two of those, looks again when it has left, and takes all of them back before it answers `None`. Where the lock
-//! masks interrupts, none of this happens.
+//! An interrupt may call anything here. A hit takes no lock. Below, an allocation that comes upon its own context inside the
+//! lock answers `None`, and a free (or the tail that a shrinking block gives up) is queued with its length. Whoever enters
+//! the lock takes back at most two of those, looks again when it has left, and takes all of them back before it answers
+//! `None`. Where the lock masks interrupts, none of this happens.
 //!
 //! Invariants: `H1` cached, queued and free bytes are no more than the regions hold (the rest is live).
 
@@ -29,11 +29,12 @@ use core::ptr::NonNull;
 
 /// An allocator over regions of memory, on the home `P`. A value: several may live side by side.
 ///
-/// No method panics or unwinds, unless somebody has overwritten free memory. A hit of the cache takes a few instructions and no lock. A
-/// call below it takes the lock and constant time, however many blocks there are, plus up to two queued frees each time that it
-/// enters; the copy of a block that has to be moved is made outside of the lock. An allocation that finds no memory gives all cached and queued blocks back first: at most
-/// [`CORE_BLOCKS`](RegionPlatform::CORE_BLOCKS) a core. The very first call builds the region's control block, which takes time
-/// in proportion to the region (a bit a granule is cleared); [`warm`](Self::warm) does so early.
+/// No method panics or unwinds, unless somebody has overwritten free memory. A hit of the cache takes a few instructions and
+/// no lock. A call below it takes the lock and constant time, however many blocks there are, plus up to two queued frees
+/// each time that it enters; the copy of a block that has to be moved is made outside of the lock. An allocation that finds
+/// no memory gives all cached and queued blocks back first: at most
+/// [`CORE_BLOCKS`](RegionPlatform::CORE_BLOCKS) a core. The very first call builds the region's control block, which takes
+/// time in proportion to the region (a bit a granule is cleared); [`warm`](Self::warm) does so early.
 ///
 /// Blocks are freed by their layout: nothing beside a block says how long it is.
 pub struct RegionHeap<P: RegionPlatform> {
@@ -126,8 +127,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
         self.on_regions(|blocks| unsafe { blocks.extend(start, len) })
     }
 
-    /// Builds the first region's control block now, rather than at the first allocation. Returns the bytes that are free, or why
-    /// there is no first region.
+    /// Builds the first region's control block now, rather than at the first allocation. Returns the bytes that are free, or
+    /// why there is no first region.
     pub fn warm(&self) -> Result<usize, RegionError> {
         let warmed = self.inside(|shared| match self.built(shared) {
             Err(why) if shared.blocks.is_empty() => Err(why),
@@ -136,9 +137,9 @@ impl<P: RegionPlatform> RegionHeap<P> {
         warmed.unwrap_or(Err(RegionError::Reentered))
     }
 
-    /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, or the lock may not be waited for; nothing
-    /// changed. At an alignment above the granule `None` may also say that none of the few dozen blocks that were looked at fits,
-    /// and none is long enough to fit wherever it lies.
+    /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, or the lock may not be waited for;
+    /// nothing changed. At an alignment above the granule `None` may also say that none of the few dozen blocks that were
+    /// looked at fits, and none is long enough to fit wherever it lies.
     #[inline]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         if Self::CACHES {
@@ -177,10 +178,10 @@ impl<P: RegionPlatform> RegionHeap<P> {
         }
     }
 
-    /// Makes the block `new_size` bytes long. A longer one grows in place if enough is free to its right, else it moves, at last into its
-    /// own free neighbours. A shorter one stays in place; but one that becomes half as long or less moves into a hole, if there is one
-    /// (copying less than it gives up): the long block that it leaves is worth more than its tail. `None`: no memory, the block is as it
-    /// was; never where it becomes shorter.
+    /// Makes the block `new_size` bytes long. A longer one grows in place if enough is free to its right, else it moves, at
+    /// last into its own free neighbours. A shorter one stays in place; but one that becomes half as long or less moves into
+    /// a hole, if there is one (copying less than it gives up): the long block that it leaves is worth more than its tail.
+    /// `None`: no memory, the block is as it was; never where it becomes shorter.
     ///
     /// # Safety
     /// As for [`deallocate`](Self::deallocate); the old pointer is not used after success.
@@ -209,8 +210,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
         self.collect().and_then(|()| self.inside(|shared| shared.blocks.stats().free_bytes)).unwrap_or(0)
     }
 
-    /// Runs `work` inside the lock; `None` where this context may not wait for it. Takes some of the queued frees back before, and
-    /// after it where an interrupt has queued some meanwhile: at most [`TURN`] each time.
+    /// Runs `work` inside the lock; `None` where this context may not wait for it. Takes some of the queued frees back
+    /// before, and after it where an interrupt has queued some meanwhile: at most [`TURN`] each time.
     #[inline(always)]
     pub(crate) fn inside<R>(&self, work: impl FnOnce(&mut Shared<P::Grain>) -> R) -> Option<R> {
         let mut shared = self.shared.enter_while(|| true)?;
@@ -334,8 +335,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
         }
     }
 
-    /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted context works
-    /// on. `None`: the lock may not be waited for.
+    /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted
+    /// context works on. `None`: the lock may not be waited for.
     fn collect(&self) -> Option<()> {
         // Whatever came of the first region: the caller looks for memory again.
         self.inside(|shared| _ = self.built(shared))?;
@@ -437,8 +438,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
     }
 }
 
-/// The same address by the provenance of its region, which was exposed when it was added: what a caller hands back may have been
-/// allowed to reach less than the block, and what it gets or what the heap does to the block later may reach more.
+/// The same address by the provenance of its region, which was exposed when it was added: what a caller hands back may have
+/// been allowed to reach less than the block, and what it gets or what the heap does to the block later may reach more.
 #[inline(always)]
 fn of_region(ptr: NonNull<u8>) -> NonNull<u8> {
     NonNull::with_exposed_provenance(ptr.addr())

@@ -1,5 +1,5 @@
-//! Rescue: a block for a context that may not wait for the lock it needs (`L1`, `L2`): an interrupt whose own context is inside, or
-//! anybody while another context forks.
+//! Rescue: a block for a context that may not wait for the lock it needs (`L1`, `L2`): an interrupt whose own context is
+//! inside, or anybody while another context forks.
 //!
 //! Such a request may touch nothing that a lock guards. It gets a mapping of its own whose first page holds the descriptor;
 //! the page map is set without the lock (its entries and leaves are atomic; a leaf that is missing gets a mapping of its own,

@@ -9,7 +9,8 @@
 //! |---|---|---|---|---|---|---|
 #![doc = include_str!("size_class_table.md")]
 //!
-//! "Waste" is what the smallest request of a class leaves unused, as a part of the class's size, for classes above 128 bytes. The tail of a span, which holds no object, is at most 1/16 of it. Eight steps a doubling is TCMalloc's and
+//! "Waste" is what the smallest request of a class leaves unused, as a part of the class's size, for classes above 128
+//! bytes. The tail of a span, which holds no object, is at most 1/16 of it. Eight steps a doubling is TCMalloc's and
 //! jemalloc's spacing; 16-byte steps to 1 KiB cost 48 more lists and save more than they cost (design note in `lib.rs`).
 #![forbid(unsafe_code)]
 

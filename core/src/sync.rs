@@ -1,8 +1,8 @@
 //! The only import of atomics, cells and `spin`, and the seam at which loom takes their place.
 //!
 //! Everything shared goes through here: [`atomic`], the cell in which a free block keeps its link (loom is blind to
-//! raw pointer fields, not to cells), and the function `order`, which lets a model test weaken one named ordering and so show that it is
-//! needed. In a normal build `order` is the identity, and the cell is `UnsafeCell`.
+//! raw pointer fields, not to cells), and the function `order`, which lets a model test weaken one named ordering and so
+//! show that it is needed. In a normal build `order` is the identity, and the cell is `UnsafeCell`.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic;
@@ -39,8 +39,8 @@ pub(crate) use weak::order;
 
 /// Stores to a word that others swap meanwhile.
 ///
-/// Loom may put a store before a swap that had already read what the store replaces, which no machine does (a swap follows what
-/// it read at once). Among swaps it keeps the order, so the model swaps, too.
+/// Loom may put a store before a swap that had already read what the store replaces, which no machine does (a swap follows
+/// what it read at once). Among swaps it keeps the order, so the model swaps, too.
 #[inline(always)]
 pub(crate) fn store_over_swaps(word: &atomic::AtomicUsize, value: usize, ordering: Ordering) {
     #[cfg(not(loom))]

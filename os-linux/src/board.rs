@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Invariants: `B1` nobody writes into `empty`; `B2` an entry is 0 or leads to the slab of its core; `B3` a slab, once
-//! published, stays for as long as the board. Untouched parts of a board cost no memory: with up to 512 cores it is three pages.
+//! published, stays for as long as the board. Untouched parts of a board cost no memory: with up to 512 cores it is three
+//! pages.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;

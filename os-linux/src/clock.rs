@@ -1,8 +1,8 @@
 //! The clock: milliseconds that never go back. Called by the page heap, in the middle of an allocation, through
 //! `Platform::now_ms`; calls the kernel's own function, in the object that it maps into every process (the vDSO, `vdso(7)`).
 //!
-//! Not through libc's `clock_gettime`: programs interpose it to lie about the time, and what they interpose may allocate, or wait
-//! for a lock whose holder does. Not by a system call either, which a sandbox may punish. Where there is no such object
+//! Not through libc's `clock_gettime`: programs interpose it to lie about the time, and what they interpose may allocate, or
+//! wait for a lock whose holder does. Not by a system call either, which a sandbox may punish. Where there is no such object
 //! (valgrind), there is no clock, and the heap goes without.
 
 use crate::sys;

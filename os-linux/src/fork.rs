@@ -1,9 +1,9 @@
-//! Fork: heaps that are to work in the child of a threaded program. Called by [`Freestone`](crate::Freestone) and by the preload
-//! library, once for each heap; calls the core's `freeze` and `thaw`.
+//! Fork: heaps that are to work in the child of a threaded program. Called by [`Freestone`](crate::Freestone) and by the
+//! preload library, once for each heap; calls the core's `freeze` and `thaw`.
 //!
-//! `freeze` waits for every lock of the heap, so that the child, in which only the forking thread lives on, finds none held by a
-//! thread that is gone. libc calls the handlers before the fork in reverse order of registration and after it in that order:
-//! registered early, ours are the last to close and the first to open, and the handlers of others may allocate.
+//! `freeze` waits for every lock of the heap, so that the child, in which only the forking thread lives on, finds none held
+//! by a thread that is gone. libc calls the handlers before the fork in reverse order of registration and after it in that
+//! order: registered early, ours are the last to close and the first to open, and the handlers of others may allocate.
 
 use crate::sys;
 use core::sync::atomic::{AtomicU64, Ordering};

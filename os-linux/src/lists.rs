@@ -28,9 +28,9 @@ pub struct LinuxLists {
 }
 
 // SAFETY: by sections, a block goes in and comes out by one store of the thread that runs on its core (`A1`), which the kernel
-// aborts where another thread of that core came between; a thief parks the core and waits for the fence (`I2`). By claims, only
-// the claimer touches a list (the core's `claim`). A thread that takes a block on a core sees what others wrote there before: the scheduler's
-// barrier lies between them; for a thief it is the fence, and by claims Release and Acquire.
+// aborts where another thread of that core came between; a thief parks the core and waits for the fence (`I2`). By claims,
+// only the claimer touches a list (the core's `claim`). A thread that takes a block on a core sees what others wrote there
+// before: the scheduler's barrier lies between them; for a thief it is the fence, and by claims Release and Acquire.
 unsafe impl CoreLists for LinuxLists {
     type Class = SizeClass;
 
@@ -222,8 +222,8 @@ impl LinuxLists {
         Some(self.board())
     }
 
-    /// Takes all lists of `core` while its sections miss, and hands them out after they work again. The lock is held to the end,
-    /// so that no fork comes upon chains that only this thread knows.
+    /// Takes all lists of `core` while its sections miss, and hands them out after they work again. The lock is held to the
+    /// end, so that no fork comes upon chains that only this thread knows.
     fn steal_parked(&self, core: usize, slab: &Slab, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused> {
         let board = self.board();
         board.park(core);

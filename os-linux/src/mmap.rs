@@ -78,7 +78,8 @@ fn map_aligned(bytes: usize, align: usize) -> Option<usize> {
     map_below(start & !(align - 1), bytes).or_else(|| map_within(bytes, align))
 }
 
-/// Tries `start`, an aligned place that begins below one that was free a moment ago; that one being the lowest, it is free too.
+/// Tries `start`, an aligned place that begins below one that was free a moment ago; that one being the lowest, it is free
+/// too.
 fn map_below(start: usize, bytes: usize) -> Option<usize> {
     if start == 0 {
         return None;
@@ -93,8 +94,8 @@ fn map_below(start: usize, bytes: usize) -> Option<usize> {
     Some(got)
 }
 
-/// Maps enough to hold an aligned run anywhere, and gives back what lies around the highest one (so that the next mapping falls
-/// right below it). Where the kernel refuses to take a piece back, the piece stays mapped and untouched.
+/// Maps enough to hold an aligned run anywhere, and gives back what lies around the highest one (so that the next mapping
+/// falls right below it). Where the kernel refuses to take a piece back, the piece stays mapped and untouched.
 fn map_within(bytes: usize, align: usize) -> Option<usize> {
     let whole = bytes.checked_add(align - PAGE_SIZE)?;
     let outer = map_at(0, whole, 0)?;

@@ -187,8 +187,8 @@ pub enum Suspension {
     Refused,
 }
 
-/// Before a `vfork`: unregisters the calling thread. The child shares the parent's memory, but the kernel does not keep an area
-/// up to date for it: it would trust the core number of its parent. Unregistered it reads -1, and misses (`R2`).
+/// Before a `vfork`: unregisters the calling thread. The child shares the parent's memory, but the kernel does not keep an
+/// area up to date for it: it would trust the core number of its parent. Unregistered it reads -1, and misses (`R2`).
 ///
 /// The thread is taken in first if it is new: else the child would register itself on its parent's area, and leave it with the
 /// core number that it had last, which the parent would trust (found as corruption by `tests/c_abi/vforks.c`).

@@ -15,9 +15,11 @@
 //!
 //! An abort is a miss and not a new try: trying again never ends under a debugger that steps by instruction.
 //! Invariants: `A1` a section stores to shared memory once, by its last instruction; `A2` it makes no call and no system call;
-//! `A3` whatever it reads through a list's first block is used only if the section commits: until then the block is in the list.
+//! `A3` whatever it reads through a list's first block is used only if the section commits: until then the block is in the
+//! list.
 //!
-//! The descriptors and abort stubs live in sections of their own; where the compiler duplicates a block, it duplicates them too.
+//! The descriptors and abort stubs live in sections of their own; where the compiler duplicates a block, it duplicates them
+//! too.
 
 use crate::board::{Board, CORES, ENTRIES};
 use crate::rseq::{CORE, SECTION, SIGNATURE};

@@ -92,8 +92,8 @@ pub(crate) fn auxiliary(kind: libc::c_ulong) -> usize {
 /// Whether the process has had one thread only, ever; `false` where libc does not say.
 pub(crate) fn single_threaded() -> bool {
     let flag = weak_symbol!("__libc_single_threaded", u8);
-    // SAFETY: where the symbol exists it is a byte that libc writes before it starts a second thread. Volatile, as the compiler
-    // does not see that write.
+    // SAFETY: where the symbol exists it is a byte that libc writes before it starts a second thread. Volatile, as the
+    // compiler does not see that write.
     !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }
 

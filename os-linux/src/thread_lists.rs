@@ -1,6 +1,6 @@
 //! Which slab a thread uses where there are no restartable sequences (old kernels, sandboxes, valgrind, a second copy in the
-//! process, `rseq=off`): its lists go by the core's [`claim`](freestone_core::claim), and a hash of the thread pointer picks the
-//! slab. Called by `lists.rs` and `mode.rs`; calls `sys.rs`.
+//! process, `rseq=off`): its lists go by the core's [`claim`](freestone_core::claim), and a hash of the thread pointer picks
+//! the slab. Called by `lists.rs` and `mode.rs`; calls `sys.rs`.
 //!
 //! Lists in TLS would be faster, but belong to one heap, have to be emptied when a thread ends, and cannot be stolen from.
 //! Slots serve every heap, leave nothing behind, and number what the machine's cores ask for, however many threads there are.

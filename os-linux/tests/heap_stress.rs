@@ -1,6 +1,7 @@
-//! A heap on [`Linux`], in every mode, under threads that hand blocks to each other, signal handlers that allocate whatever they
-//! came upon, trims that steal, and forks. Every block is filled with its owner's mark, which has to be there (512 bytes are looked at) when it is freed;
-//! at the end the heap checks itself and holds nothing. Also how a program ends that frees what it must not.
+//! A heap on [`Linux`], in every mode, under threads that hand blocks to each other, signal handlers that allocate whatever
+//! they came upon, trims that steal, and forks. Every block is filled with its owner's mark, which has to be there (512
+//! bytes are looked at) when it is freed; at the end the heap checks itself and holds nothing. Also how a program ends that
+//! frees what it must not.
 
 mod support;
 
@@ -155,8 +156,8 @@ fn play() {
     assert!(done > 5_000 && handled > 100, "too few operations to tell anything: {done} blocks, {handled} in handlers");
 }
 
-/// Allocates nothing but in the tested heap: the handler, which waits for that heap, would otherwise come upon libc's heap, and the
-/// fork, which holds both, waits for libc's.
+/// Allocates nothing but in the tested heap: the handler, which waits for that heap, would otherwise come upon libc's heap,
+/// and the fork, which holds both, waits for libc's.
 fn work(me: usize) {
     support::enlist();
     let mut random = Random(me as u64 * 0x9e37_79b9);

@@ -2,8 +2,8 @@
 //! that use the same lists, thieves, forks, dying threads. Every object has an owner word; whoever takes an object out of a
 //! list has to find it ownerless, and at the end each is found once.
 //!
-//! Each mode runs in a process of its own, since it is decided once. The negative control does the same with lists that are not
-//! restartable, and has to break: otherwise the test would prove nothing.
+//! Each mode runs in a process of its own, since it is decided once. The negative control does the same with lists that are
+//! not restartable, and has to break: otherwise the test would prove nothing.
 
 mod support;
 

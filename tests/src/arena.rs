@@ -1,7 +1,8 @@
-//! Memory for region heaps on the host: a stretch with canaries, out of which a heap is given regions, and the homes of such heaps.
+//! Memory for region heaps on the host: a stretch with canaries, out of which a heap is given regions, and the homes of such
+//! heaps.
 //!
-//! Tests call it. A heap borrows its arena for as long as it lives, and has it for itself, so everything here is safe to use. Every
-//! byte that belongs to no region the heap has must keep its canary.
+//! Tests call it. A heap borrows its arena for as long as it lives, and has it for itself, so everything here is safe to
+//! use. Every byte that belongs to no region the heap has must keep its canary.
 
 use crate::home::{Core, OpenLock};
 use crate::regions::{AloneInRegions, Plain, Regional};

@@ -1,8 +1,8 @@
 //! What must be free, by the live blocks alone: an oracle of what a heap over regions may refuse.
 //!
-//! A region heap promises good fit (see `bins.rs` of the core): exact to 15 granules, then by bins, eight a doubling, of which the one
-//! that a request falls in is looked at for a few blocks; some more are looked at for an alignment. What that promise says must be
-//! served, must be served. Written anew here, from the words of the promise.
+//! A region heap promises good fit (see `bins.rs` of the core): exact to 15 granules, then by bins, eight a doubling, of
+//! which the one that a request falls in is looked at for a few blocks; some more are looked at for an alignment. What that
+//! promise says must be served, must be served. Written anew here, from the words of the promise.
 #![forbid(unsafe_code)]
 
 use core::alloc::Layout;
@@ -59,8 +59,9 @@ impl<G: Grain> Gaps<G> {
         }
     }
 
-    /// Whether the block at `block` can become `layout`, which is longer, with what is free around it: where it is, or further left, but no
-    /// further than it must, and over its old end (else contents that are not moved yet would lie in what is free).
+    /// Whether the block at `block` can become `layout`, which is longer, with what is free around it: where it is, or
+    /// further left, but no further than it must, and over its old end (else contents that are not moved yet would lie in
+    /// what is free).
     pub fn must_grow(&self, block: Range<usize>, layout: Layout) -> bool {
         let beside = |at: usize, left: bool| self.runs.iter().find(|run| if left { run.end == at } else { run.start == at });
         let from = beside(block.start, true).map_or(block.start, |run| run.start);

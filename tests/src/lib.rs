@@ -11,7 +11,8 @@
 //!      ┊
 //!   digest.rs    what a heap did with a script, as one number
 //!   source.rs    the page source under it: counts, checks, poisons, fails on command
-//!   home.rs      a home for tests (std): cores set by the test, simulated interrupts (interrupt.rs), guarded pages (reserve.rs)
+//!   home.rs      a home for tests (std): cores set by the test, simulated interrupts (interrupt.rs), guarded pages
+//! (reserve.rs)
 //!   arena.rs     memory with canaries for heaps over regions, and their homes (std)
 //!   gaps.rs      what must be free between live blocks, so what such a heap may refuse (std)
 //!   run.rs       seeds from the environment, and the command that replays a failure (std)

@@ -1,7 +1,8 @@
-//! Heaps over regions as subjects: the region heap, shared or alone, and the plain block heap, used as the region heap uses it.
+//! Heaps over regions as subjects: the region heap, shared or alone, and the plain block heap, used as the region heap uses
+//! it.
 //!
-//! Blocks of such heaps are named by address and layout: nothing else says how long they are. So every [`Path`] is one and the same
-//! here. Scripts and tests call this; it calls the heaps.
+//! Blocks of such heaps are named by address and layout: nothing else says how long they are. So every [`Path`] is one and
+//! the same here. Scripts and tests call this; it calls the heaps.
 
 use crate::subject::{Audited, Fill, Path, Subject};
 use core::alloc::Layout;

@@ -15,8 +15,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Calls `body(seed, steps)` for the test's seeds, or once with `FREESTONE_SEED` and `FREESTONE_STEPS`. A failure is a panic
-    /// with the command that replays it.
+    /// Calls `body(seed, steps)` for the test's seeds, or once with `FREESTONE_SEED` and `FREESTONE_STEPS`. A failure is a
+    /// panic with the command that replays it.
     #[track_caller]
     pub fn run<E: Display>(self, seeds: u64, steps: u64, body: impl Fn(u64, u64) -> Result<(), E>) {
         let steps = number("FREESTONE_STEPS").unwrap_or(steps);

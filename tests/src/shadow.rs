@@ -1,7 +1,7 @@
 //! The shadow oracle: which blocks are live, in a fixed number of slots, and whether any two share a byte.
 //!
-//! `replay` calls it; it calls `piece`. It allocates nothing. Invariants: no two pieces in slots overlap, by the sizes that the
-//! heap says they hold; the sum of those sizes is [`live_bytes`](Shadow::live_bytes).
+//! `replay` calls it; it calls `piece`. It allocates nothing. Invariants: no two pieces in slots overlap, by the sizes that
+//! the heap says they hold; the sum of those sizes is [`live_bytes`](Shadow::live_bytes).
 #![forbid(unsafe_code)]
 
 use crate::piece::{Piece, Served, Wrong};

@@ -98,7 +98,8 @@ const MORE: u8 = 2;
 
 /// See the head of this file. `L` guards its books; a call that comes upon another one of the same context is refused.
 ///
-/// Everything atomic here is relaxed: the books are written inside the lock only, and what a test sets it sets before it calls.
+/// Everything atomic here is relaxed: the books are written inside the lock only, and what a test sets it sets before it
+/// calls.
 #[derive(Debug)]
 pub struct TestSource<B, L> {
     backing: B,

@@ -26,7 +26,8 @@ pub trait Subject {
     /// Bytes that the block at `ptr` may hold; `None` where it is no block of this heap, or its address alone does not tell.
     fn usable_size(&self, ptr: NonNull<u8>) -> Option<usize>;
 
-    /// Bytes that the live block at `ptr`, allocated or last reallocated with `layout`, may hold. What wraps a heap passes this on, too.
+    /// Bytes that the live block at `ptr`, allocated or last reallocated with `layout`, may hold. What wraps a heap passes
+    /// this on, too.
     fn usable(&self, ptr: NonNull<u8>, layout: Layout) -> Option<usize> {
         let _ = layout;
         self.usable_size(ptr)

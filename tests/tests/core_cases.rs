@@ -1,11 +1,11 @@
 //! Known allocator bugs, as cases: each test names the case whose bug it would find.
 //!
-//! Here: K14, K15, K17, K19, K21, K22, K24, K27, K31, K32, K34, K35, K38, K39, K41, K43, K44, K45, K49, on `Heap` over the test
-//! source. K36 is `reentry.rs`, K47 `faults.rs`, the R cases `global.rs`.
+//! Here: K14, K15, K17, K19, K21, K22, K24, K27, K31, K32, K34, K35, K38, K39, K41, K43, K44, K45, K49, on `Heap` over the
+//! test source. K36 is `reentry.rs`, K47 `faults.rs`, the R cases `global.rs`.
 //!
-//! Where a case speaks of a region of so many bytes, the heap gets a source with so many pages. The heaps over regions have the cases to
-//! themselves, those of regions and their limits besides (K01 to K12, K18, K25, K29): see `regions_cases`. K40 (targets without
-//! compare-and-swap) does not apply yet.
+//! Where a case speaks of a region of so many bytes, the heap gets a source with so many pages. The heaps over regions have
+//! the cases to themselves, those of regions and their limits besides (K01 to K12, K18, K25, K29): see `regions_cases`. K40
+//! (targets without compare-and-swap) does not apply yet.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;

@@ -168,7 +168,8 @@ fn on_linux() {
     });
 }
 
-/// A failure names seed, step and operation, and replays exactly: the step at which two runs on a corrupting heap fail is the same.
+/// A failure names seed, step and operation, and replays exactly: the step at which two runs on a corrupting heap fail is
+/// the same.
 #[test]
 fn a_failure_names_its_step_and_replays() {
     let run = || {

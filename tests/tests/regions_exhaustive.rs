@@ -1,10 +1,12 @@
 //! Every sequence of operations on tiny regions, against a model that knows which bytes are live and nothing else.
 //!
-//! The regions are so small that they are full after a few steps, and every block has both neighbours free now and then. What the heap
-//! is after a step is a state: the bytes of its regions, and which blocks are live. Every operation is done once in each state, however
-//! many sequences lead there. Each test goes on until no new state is left: then all sequences of any length are covered.
+//! The regions are so small that they are full after a few steps, and every block has both neighbours free now and then.
+//! What the heap is after a step is a state: the bytes of its regions, and which blocks are live. Every operation is done
+//! once in each state, however many sequences lead there. Each test goes on until no new state is left: then all sequences
+//! of any length are covered.
 //!
-//! In a tiny region every bin is exact and few blocks are free, so the model knows each answer: which requests are served, and where.
+//! In a tiny region every bin is exact and few blocks are free, so the model knows each answer: which requests are served,
+//! and where.
 
 use core::alloc::Layout;
 use core::cell::Cell;

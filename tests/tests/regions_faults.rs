@@ -1,8 +1,8 @@
 //! Planted faults on region heaps: what stops the program, and what the checker names.
 //!
-//! A fault is a panic here (see `arena`); the heap that saw one is abandoned with what is live. Nothing lies beside a live block, so a
-//! free that names a wrong place inside the blocks is seen only where a free block begins there, and what a core's list takes is
-//! not looked at; that these are seen by the checker afterwards is what the second half is about.
+//! A fault is a panic here (see `arena`); the heap that saw one is abandoned with what is live. Nothing lies beside a live
+//! block, so a free that names a wrong place inside the blocks is seen only where a free block begins there, and what a
+//! core's list takes is not looked at; that these are seen by the checker afterwards is what the second half is about.
 
 use core::alloc::Layout;
 use core::mem::forget;
@@ -234,8 +234,8 @@ fn the_checker_sees_a_write_into_a_cached_block() {
     }
 }
 
-/// Freed with another length, a block lies in the wrong list, and what it reaches into is free already (F2); the same of a foreign
-/// pointer.
+/// Freed with another length, a block lies in the wrong list, and what it reaches into is free already (F2); the same of a
+/// foreign pointer.
 #[test]
 fn the_checker_sees_what_does_not_belong_into_a_list() {
     Core::set(0);
@@ -262,8 +262,8 @@ fn the_checker_sees_what_does_not_belong_into_a_list() {
     assert!(foreign.contains("F2"), "{foreign}");
 }
 
-/// Places of the heap's own data in a region whose blocks lie in `whole`: the bins, at the start of its control block; the number of free
-/// granules, the last but one in it; the boundary bitmap, behind it.
+/// Places of the heap's own data in a region whose blocks lie in `whole`: the bins, at the start of its control block; the
+/// number of free granules, the last but one in it; the boundary bitmap, behind it.
 fn control_data<G: Grain>(start: usize, whole: &Range<usize>) -> [Range<usize>; 3] {
     let bins = start..start + size_of::<G::Words>() + size_of::<G::Lists>();
     let pointers = bins.end.next_multiple_of(8);

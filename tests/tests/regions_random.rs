@@ -1,7 +1,7 @@
 //! Random operations on heaps over regions, against the shadow oracle, with the heap's own check after each step.
 //!
-//! Every grain, plain and as a region heap without cache, with one for one core and with one for four; every shape of regions. There is
-//! so little memory that it runs out all the time: `gaps` says which requests may be refused then.
+//! Every grain, plain and as a region heap without cache, with one for one core and with one for four; every shape of
+//! regions. There is so little memory that it runs out all the time: `gaps` says which requests may be refused then.
 
 use core::fmt::Display;
 use core::ops::Range;

@@ -1,8 +1,8 @@
-//! Interrupts in the middle of a region heap: at each lock entry and each leave, a handler allocates, shrinks and frees on the same
-//! heap, in the context that is inside (case K36).
+//! Interrupts in the middle of a region heap: at each lock entry and each leave, a handler allocates, shrinks and frees on
+//! the same heap, in the context that is inside (case K36).
 //!
-//! An interrupt that finds the lock taken gets null for an allocation, and its frees are queued; whoever holds the lock takes back two
-//! of them at most, and all of them before it says null itself. Nothing is lost on the way.
+//! An interrupt that finds the lock taken gets null for an allocation, and its frees are queued; whoever holds the lock
+//! takes back two of them at most, and all of them before it says null itself. Nothing is lost on the way.
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};

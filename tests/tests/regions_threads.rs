@@ -1,7 +1,7 @@
 //! Many threads on one region heap: each runs a script of its own, and they free each other's blocks.
 //!
-//! The oracle is the owner's stamp that fills each block: a block with two owners, or one that was not whole when it was handed over,
-//! reads wrong when it is freed, by whichever thread.
+//! The oracle is the owner's stamp that fills each block: a block with two owners, or one that was not whole when it was
+//! handed over, reads wrong when it is freed, by whichever thread.
 
 use core::ops::Range;
 use freestone_core::{Compact, Fine, RegionHeap, RegionPlatform, SpinLock, Tiny, Wide};
@@ -47,7 +47,8 @@ fn work<'h, P: RegionPlatform<Source = Given>>(
     replay.refusals()
 }
 
-/// All threads to their end, on two regions, of which the second comes while they run; then nothing is live, and the heap is whole.
+/// All threads to their end, on two regions, of which the second comes while they run; then nothing is live, and the heap is
+/// whole.
 fn together<P: RegionPlatform<Source = Given>>(test: &'static str, parts: [Range<usize>; 2], power: u32) {
     Case { binary: "regions_threads", test }.run(3, 8000, |seed, steps| {
         let mut arena = Arena::new(parts[1].end.max(parts[0].end) + 64);

@@ -1,9 +1,10 @@
-//! `cargo demo [-- PROGRAM ARGUMENT...]`: a real program, a Rust program, a kernel and a firmware on Freestone, each with a report of
-//! its heap.
+//! `cargo demo [-- PROGRAM ARGUMENT...]`: a real program, a Rust program, a kernel and a firmware on Freestone, each with a
+//! report of its heap.
 //!
-//! The first is python3 unless another is named; `libfreestone.so` is loaded into it (and into what it starts) by `LD_PRELOAD` and
-//! prints the report when it exits. The second is the example `linux`. Both are built with the feature `counters`, into a target folder of their own, so
-//! that the release build of the library stays without it. The kernel and the firmware boot in QEMU, where that is installed.
+//! The first is python3 unless another is named; `libfreestone.so` is loaded into it (and into what it starts) by
+//! `LD_PRELOAD` and prints the report when it exits. The second is the example `linux`. Both are built with the feature
+//! `counters`, into a target folder of their own, so that the release build of the library stays without it. The kernel and
+//! the firmware boot in QEMU, where that is installed.
 
 use std::env;
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! A heap of one's own beside the program's allocator: filled, looked at, and dropped at once with everything in it.
 //!
-//! This suits work with a clear end (a request, a frame, a document): nothing is freed piece by piece, and the memory goes back to
-//! the system with the heap. The collections are `allocator-api2`'s, which take an allocator; `&heap` is one.
+//! This suits work with a clear end (a request, a frame, a document): nothing is freed piece by piece, and the memory goes
+//! back to the system with the heap. The collections are `allocator-api2`'s, which take an allocator; `&heap` is one.
 
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;

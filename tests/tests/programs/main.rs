@@ -1,6 +1,7 @@
 //! Real programs on `libfreestone.so`, with rseq and without, each judged by a result that it computes.
 //!
-//! Every program is a test with two cases: `rseq` runs it as a user would, `lists` with `FREESTONE_CONF=rseq=off`. The scripts lie in
+//! Every program is a test with two cases: `rseq` runs it as a user would, `lists` with `FREESTONE_CONF=rseq=off`. The
+//! scripts lie in
 //! `tests/programs`; what they must print stands here and was seen without the library. A program that is missing fails its
 //! test with the package that brings it (`cargo verify` installs them all).
 

@@ -1,4 +1,5 @@
-//! redis-server on loopback under redis-benchmark, with saves in the background, and a second server that reads what was saved.
+//! redis-server on loopback under redis-benchmark, with saves in the background, and a second server that reads what was
+//! saved.
 
 use crate::stage::{Mode, Stage, assert_no_complaint};
 use std::fs::{self, File};

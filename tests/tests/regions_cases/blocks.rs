@@ -130,8 +130,8 @@ fn k27_alternating_large_sizes() {
     on!(of: Plain<Compact>, NoCache<Fine>, Cache<Wide>);
 }
 
-/// K32: a block that shrinks keeps its first bytes, and stays where it is if more than half of it is left; its tail is the next block of
-/// that length; its neighbours keep theirs.
+/// K32: a block that shrinks keeps its first bytes, and stays where it is if more than half of it is left; its tail is the
+/// next block of that length; its neighbours keep theirs.
 #[test]
 fn k32_shrinking_keeps_what_is_left() {
     fn of<H: Housed + Audited>() {

@@ -1,8 +1,9 @@
 //! Known allocator bugs, as cases, on heaps over regions: each test names the case whose bug it would find.
 //!
-//! `regions`: K01, K03, K04, K07, K09, K10, K11, K12, K14, K15, K17, K18, K29, K31; `blocks`: K19, K21, K22, K24, K25, K27, K32, K34, K35,
-//! K38, K41, K43, K49; each on the plain block heap and on region heaps without and with a cache, where that makes a difference. K05, and
-//! the arithmetic of K07 (no memory can be had there), are in `core/src/region.rs`; K36 is `regions_reentry.rs`, K47 `regions_faults.rs`.
+//! `regions`: K01, K03, K04, K07, K09, K10, K11, K12, K14, K15, K17, K18, K29, K31; `blocks`: K19, K21, K22, K24, K25, K27,
+//! K32, K34, K35, K38, K41, K43, K49; each on the plain block heap and on region heaps without and with a cache, where that
+//! makes a difference. K05, and the arithmetic of K07 (no memory can be had there), are in `core/src/region.rs`; K36 is
+//! `regions_reentry.rs`, K47 `regions_faults.rs`.
 
 use core::alloc::Layout;
 use core::ops::Range;

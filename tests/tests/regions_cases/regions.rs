@@ -1,4 +1,5 @@
-//! Cases of regions and of the limits of a heap: where they begin and end, how long they are, what comes first, what is too much.
+//! Cases of regions and of the limits of a heap: where they begin and end, how long they are, what comes first, what is too
+//! much.
 
 use crate::*;
 
@@ -27,7 +28,8 @@ fn k01_misaligned_regions() {
     Core::set(0);
     of::<Plain<Tiny>>(256);
     of::<Cache<Tiny>>(256);
-    // The bins of a grain for larger regions take more; and where no block is a single granule, those between blocks wait for these.
+    // The bins of a grain for larger regions take more; and where no block is a single granule, those between blocks wait
+    // for these.
     of::<Cache<Compact>>(352);
     of::<NoCache<Fine>>(1100);
     of::<Plain<Wide>>(900);
@@ -151,8 +153,9 @@ fn k10_overlapping_regions() {
     on!(of: Plain<Compact>, NoCache<Fine>, Cache<Wide>);
 }
 
-/// K11: a region grows by a few bytes at a time, and then by many; what was free at its end is one block with what comes. The case asks
-/// for 4096 + 400 bytes out of 1024 + 4096 of which 512 are live: no grain's control block is so small, so here it is all there is.
+/// K11: a region grows by a few bytes at a time, and then by many; what was free at its end is one block with what comes.
+/// The case asks for 4096 + 400 bytes out of 1024 + 4096 of which 512 are live: no grain's control block is so small, so
+/// here it is all there is.
 #[test]
 fn k11_extending_a_region() {
     fn of<H: Housed + Audited>() {
@@ -303,8 +306,8 @@ fn k17_alignment_larger_than_the_region() {
     on!(of: Plain<Compact>, NoCache<Fine>, Cache<Wide>);
 }
 
-/// K18: a block of all there is, at the ends of what 16-bit indexes can count, is freed and had again. The case asks for a 32-bit target,
-/// which comes later; the limits of these indexes are as near.
+/// K18: a block of all there is, at the ends of what 16-bit indexes can count, is freed and had again. The case asks for a
+/// 32-bit target, which comes later; the limits of these indexes are as near.
 #[test]
 fn k18_blocks_of_nearly_everything() {
     fn of<H: Housed + Audited>() {

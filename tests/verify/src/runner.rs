@@ -1,7 +1,7 @@
 //! Runs the commands of a step, in the workspace's folder, with their output in the step's log.
 //!
-//! `main` makes one [`Runner`] and a [`Log`] a step; the [`steps`](crate::steps) call [`Log`]'s methods. Each command line stands
-//! in the log before its output, so that a person can repeat it.
+//! `main` makes one [`Runner`] and a [`Log`] a step; the [`steps`](crate::steps) call [`Log`]'s methods. Each command line
+//! stands in the log before its output, so that a person can repeat it.
 
 use crate::steps::Step;
 use duct::{Expression, cmd};

@@ -1,9 +1,10 @@
 //! What `cargo verify` does, in order. `main` runs the steps; each calls [`Log`] for its commands.
 //!
-//! The library for `LD_PRELOAD` and the kernels are `no_std` with their own panic handlers, and the peers of the benchmarks build
-//! C code: they are built apart from the rest of the workspace, so that features which others switch on (`libc`'s `std`, the test
-//! tools' `std`) do not reach the ones and nobody waits for the others. That the library and the kernels link at all shows that the
-//! core and the homes need no `std` and no `alloc`: they would have two panic handlers, or no allocator.
+//! The library for `LD_PRELOAD` and the kernels are `no_std` with their own panic handlers, and the peers of the benchmarks
+//! build C code: they are built apart from the rest of the workspace, so that features which others switch on (`libc`'s
+//! `std`, the test tools' `std`) do not reach the ones and nobody waits for the others. That the library and the kernels
+//! link at all shows that the core and the homes need no `std` and no `alloc`: they would have two panic handlers, or no
+//! allocator.
 
 use crate::packages;
 use crate::runner::{Log, Show};
