@@ -148,7 +148,7 @@ where
     }
 
     /// One of the first pieces of the floor bin that fits.
-    pub(crate) fn probe(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
+    fn probe(&self, pieces: &impl Pieces<Id = I>, units: usize) -> Option<I> {
         let list = self.lists.as_ref().get(bin_of(units))?;
         list.iter(pieces).take(PROBES).find(|id| pieces.units(*id) >= units)
     }

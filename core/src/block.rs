@@ -234,7 +234,7 @@ impl<G: Grain> Blocks<G> {
     #[inline(always)]
     fn sized(&self, start: usize, granules: usize) -> FreeBlock {
         let length = G::Index::new(granules);
-        // SAFETY: the block is free and the caller's, and has a slot at either end (the same in the shortest of all).
+        // SAFETY: the block is free and the caller's, and has a slot at either end.
         unsafe {
             self.slot(start, LENGTH).write(length);
             self.behind(start + granules).write(length);

@@ -152,8 +152,10 @@ impl<G: Grain> BlockHeap<G> {
         align: usize,
     ) -> Result<NonNull<u8>, FaultKind> {
         let (region, run) = self.live(ptr, old)?;
+        // A hole of the same region, which may be the fast one.
         if new <= old / 2
-            && let Some(hole) = self.take(new, align)
+            && let Some(hole) = region.take_any(new, align)
+            && let Some(hole) = NonNull::new(region.blocks().at(hole.start))
         {
             return Ok(hole);
         }

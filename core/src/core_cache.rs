@@ -7,7 +7,7 @@
 //! look at one other core now and then empties the lists of a core that has stood still.
 //!
 //! After TCMalloc's per-CPU caches (Google, 2017), with the resizing in the misses instead of a background thread.
-//! Lists that exchange single blocks with a back that is quick ([`Even`](crate::Growth::Even)) share the budget evenly and
+//! Lists that exchange single blocks with a back that is quick (those of a region heap) share the budget evenly and
 //! are not steered, so that a miss costs little more than the back does.
 //!
 //! Invariants: `F1` a slab's `allotted` is the sum of its limits by cost, and at most the budget; `F2` a block in a list is of
@@ -103,7 +103,7 @@ impl<L: CoreLists> CoreCache<L> {
         note(&self.counts(class).misses_under);
     }
 
-    /// Takes a block after a miss of a list that is not steered ([`Even`](crate::Growth::Even)): if this core never used it,
+    /// Takes a block after a miss of a list that is not steered: if this core never used it,
     /// it gets its share now.
     /// `Err`: it is full, or there is none; the block is the back's.
     pub(crate) fn open(&self, class: L::Class, block: Block) -> Result<(), Block> {

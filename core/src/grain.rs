@@ -14,7 +14,7 @@
 
 use crate::bins::{bin_of, bitmap_words};
 use crate::list::List;
-use crate::platform::{Class, Growth};
+use crate::platform::Class;
 use crate::slab::{ListCounts, Slot};
 use core::fmt::Debug;
 use core::marker::PhantomData;
@@ -175,7 +175,6 @@ impl<G, const LONGEST: usize> Debug for Granules<G, LONGEST> {
 }
 
 impl<G: Grain, const LONGEST: usize> Class for Granules<G, LONGEST> {
-    const GROWTH: Growth = Growth::Even;
     type Table<T: Sync> = [T; LONGEST];
     const SLOTS: [Slot; LONGEST] = [const { Slot::EMPTY }; LONGEST];
     const COUNTS: [ListCounts; LONGEST] = [const { ListCounts::ZERO }; LONGEST];

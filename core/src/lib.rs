@@ -66,8 +66,8 @@
 //!
 //! **Reading order** is the order of the modules below: the words and contracts first (`units`, `platform`, `fault`,
 //! `size_class`, `region`, `grain`), then the way of an allocation down (`heap` to `page_bits`, and `region_heap` to
-//! `block`), then what serves them all (`bins` to `sync`), then what looks at the whole (`global` to `region_check`). A
-//! module imports what stands below it or among the first six.
+//! `block`), then what serves them all (`bins` to `sync`), then what looks at the whole (`global` to `region_check`).
+//! The layers call downward only; `chain`, `seal` and `span` are words that several of them share.
 //!
 //! Why 16-byte steps to 1 KiB and eight a doubling above: TCMalloc's and jemalloc's spacing costs at most 12.5 %; the finer
 //! start costs 48 lists and saves what small objects waste. Why a lock-free shelf in front of the locked spans: producer and
@@ -172,8 +172,8 @@ mod exports {
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{
-        Class, Contents, CoreLists, Entry, Growth, Lock, Mapped, PageSource, Place, Platform, Purged, Refused,
-        RegionPlatform, RegionSource, Side, Tables,
+        Class, Contents, CoreLists, Entry, Lock, Mapped, PageSource, Place, Platform, Purged, Refused, RegionPlatform,
+        RegionSource, Side, Tables,
     };
     pub use crate::region::{Region, RegionError};
     pub use crate::region_heap::RegionHeap;

@@ -7,6 +7,9 @@
 //! no peer (two interrupts that came upon two central lists, and each want the other's, would wait for ever). `L2`: nobody
 //! waits for a context that forks: it holds every lock and waits for locks of others (libc's), one of which the interrupted
 //! context may be inside. Who may not wait is served from a mapping of its own, and leaves a free to the holder.
+//!
+//! The rules see one heap. Where interrupts on several cores use several heaps whose locks spin, each core may be inside one heap
+//! and wait, in an interrupt, for the other: then interrupts use one of the heaps, or the locks mask them or are not waited for.
 
 use crate::platform::{Entry, Lock};
 use crate::sync::atomic::{AtomicUsize, Ordering};

@@ -86,7 +86,8 @@ pub unsafe trait RegionSource {
 /// - A run that [`map`](Self::map) returned is readable, writable, exclusive, does not reach the top of the address space or
 ///   page 0, and stays so until it is unmapped, whole or in parts.
 /// - Every method may be called from several contexts at once, and by an interrupt (a signal handler) that came upon another
-///   method of the same source; a source that cannot serve such a call refuses it.
+///   method of the same source; a source that cannot serve such a call refuses it. A lock that the source takes is held only
+///   by who came through the source, or with interrupts masked: else an interrupt could wait for a context that waits for it.
 pub unsafe trait PageSource {
     /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing
     /// changed.
@@ -216,16 +217,6 @@ pub unsafe trait Lock: Send + Sync {
     unsafe fn leave(&self);
 }
 
-/// How the core cache bounds a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Growth {
-    /// By need: a list whose misses come in turn from above and below doubles, and idle ones are asked for the room. For
-    /// lists that exchange batches with a layer that is dear to reach.
-    Adaptive,
-    /// By an equal share of the budget, for good. For lists whose every miss must stay cheap.
-    Even,
-}
-
 /// A kind of block that the cache keeps apart: a [`SizeClass`], or a number of granules.
 ///
 /// Indexes run from 0 to the length of a [`Table`](Self::Table); the first ones may be unused.
@@ -251,9 +242,6 @@ pub trait Class: Copy + Eq + core::fmt::Debug + 'static {
 
     /// What a cached block takes of a core's budget.
     fn cost(self) -> usize;
-
-    /// How a core's list of such blocks is bounded.
-    const GROWTH: Growth = Growth::Adaptive;
 
     /// All classes, in the order of their indexes.
     fn all() -> impl Iterator<Item = Self> {
@@ -332,7 +320,7 @@ pub trait Tables {
     fn table(&self, bytes: usize) -> Option<NonNull<u8>>;
 }
 
-/// What the cache stands on: takes and gives chains of blocks of one class. The class heap is one back, `BlockHeap` the other.
+/// What the cache stands on: takes and gives chains of blocks of one class. The class heap's spans are one back, a region heap the other.
 pub(crate) trait Backend {
     /// What its blocks are kept apart by.
     type Class: Class;

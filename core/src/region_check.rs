@@ -88,7 +88,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
         unsafe { self.check_quiescent() }
     }
 
-    /// As [`check`](Self::check), for a heap in a `static`.
+    /// As [`check`](Self::check), for a heap in a `static`. From inside the heap's lock (a fault handler that came upon the holder)
+    /// nothing is looked at, and the answer is `Ok`.
     ///
     /// # Safety
     /// No other context uses the heap during the call.

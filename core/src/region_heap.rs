@@ -30,8 +30,8 @@ use core::ptr::NonNull;
 /// An allocator over regions of memory, on the home `P`. A value: several may live side by side.
 ///
 /// No method panics or unwinds, unless somebody has overwritten free memory. A hit of the cache takes a few instructions and
-/// no lock. A call below it takes the lock and constant time, however many blocks there are, plus up to two queued frees
-/// each time that it enters; the copy of a block that has to be moved is made outside of the lock. An allocation that finds
+/// no lock. A call below it takes the lock and constant time, however many blocks there are, plus up to four queued
+/// frees each time that it enters; the copy of a block that has to be moved is made outside of the lock. An allocation that finds
 /// no memory gives all cached and queued blocks back first: at most
 /// [`CORE_BLOCKS`](RegionPlatform::CORE_BLOCKS) a core. The very first call builds the region's control block, which takes
 /// time in proportion to the region (a bit a granule is cleared); [`warm`](Self::warm) does so early.
@@ -207,7 +207,8 @@ impl<P: RegionPlatform> RegionHeap<P> {
 
     /// Gives all cached and queued blocks back to the regions. Returns the bytes that are free then.
     pub fn trim(&self) -> usize {
-        self.collect().and_then(|()| self.inside(|shared| shared.blocks.stats().free_bytes)).unwrap_or(0)
+        let free = self.collect().ok().and_then(|()| self.inside(|shared| shared.blocks.stats().free_bytes));
+        free.unwrap_or(0)
     }
 
     /// Runs `work` inside the lock; `None` where this context may not wait for it. Takes some of the queued frees back
@@ -295,27 +296,36 @@ impl<P: RegionPlatform> RegionHeap<P> {
     #[inline(always)]
     fn allocate_below(&self, layout: Layout) -> Option<NonNull<u8>> {
         let (granules, align) = (P::Grain::granules(layout.size()), layout.align());
-        self.take_granules(granules, align).or_else(|| self.allocate_again(granules, align))
+        match self.take_granules(granules, align) {
+            Ok(ptr) => Some(ptr),
+            Err(shortage) => self.allocate_again(granules, align, shortage),
+        }
     }
 
     #[inline(always)]
-    fn take_granules(&self, granules: usize, align: usize) -> Option<NonNull<u8>> {
-        self.inside(|shared| shared.blocks.take(granules, align)).flatten()
+    fn take_granules(&self, granules: usize, align: usize) -> Result<NonNull<u8>, Shortage> {
+        match self.inside(|shared| shared.blocks.take(granules, align)) {
+            Some(Some(ptr)) => Ok(ptr),
+            Some(None) => Err(Shortage::Exhausted),
+            None => Err(Shortage::Reentered),
+        }
     }
 
+    /// Once more with what is cached and queued, where it is memory that was missing (and a region may have as many granules).
     #[cold]
     #[inline(never)]
-    fn allocate_again(&self, granules: usize, align: usize) -> Option<NonNull<u8>> {
-        // No region can have as many: nothing is given back for it.
-        if granules > P::Grain::MOST {
-            return None;
-        }
-        if self.collect().is_none() {
+    fn allocate_again(&self, granules: usize, align: usize, shortage: Shortage) -> Option<NonNull<u8>> {
+        let again = match shortage {
+            Shortage::Exhausted if granules <= P::Grain::MOST => {
+                self.collect().and_then(|()| self.take_granules(granules, align))
+            }
+            shortage => Err(shortage),
+        };
+        if again == Err(Shortage::Reentered) {
             // Relaxed: a figure.
             self.refused.fetch_add(1, Relaxed);
-            return None;
         }
-        self.take_granules(granules, align)
+        again.ok()
     }
 
     /// Straight to the block heap: a list is filled by what is freed, one block at a time.
@@ -323,8 +333,10 @@ impl<P: RegionPlatform> RegionHeap<P> {
     #[inline(never)]
     fn refill(&self, class: ClassOf<P>) -> Option<NonNull<u8>> {
         self.cache.note_empty(class);
-        let granules = class.granules();
-        self.take_granules(granules, 1).or_else(|| self.allocate_again(granules, 1))
+        match self.take(class, 1) {
+            Ok(mut taken) => taken.chain.pop().map(Block::into_ptr),
+            Err(shortage) => self.allocate_again(class.granules(), 1, shortage),
+        }
     }
 
     #[cold]
@@ -336,12 +348,12 @@ impl<P: RegionPlatform> RegionHeap<P> {
     }
 
     /// Asks for the first region, and gives all cached and queued blocks back, but those in a list that an interrupted
-    /// context works on. `None`: the lock may not be waited for.
-    fn collect(&self) -> Option<()> {
+    /// context works on. `Err`: the lock may not be waited for.
+    fn collect(&self) -> Result<(), Shortage> {
         // Whatever came of the first region: the caller looks for memory again.
-        self.inside(|shared| _ = self.built(shared))?;
+        self.inside(|shared| _ = self.built(shared)).ok_or(Shortage::Reentered)?;
         self.cache.drain(self);
-        self.inside(|shared| self.take_back(shared, usize::MAX))
+        self.inside(|shared| self.take_back(shared, usize::MAX)).ok_or(Shortage::Reentered)
     }
 
     #[inline]
@@ -464,7 +476,7 @@ impl<P: RegionPlatform> Backend for RegionHeap<P> {
 
     /// One block, however many are asked for: a batch would only be missing from the longer free blocks.
     fn take(&self, class: ClassOf<P>, _: usize) -> Result<Taken, Shortage> {
-        let ptr = self.take_granules(class.granules(), 1).ok_or(Shortage::Exhausted)?;
+        let ptr = self.take_granules(class.granules(), 1)?;
         let mut chain = Chain::EMPTY;
         // SAFETY: a fresh block of this class, and nobody's.
         chain.push(unsafe { Block::from_ptr(ptr) });

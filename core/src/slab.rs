@@ -31,7 +31,7 @@ pub struct Slot {
 pub struct Slab<K: Class = SizeClass> {
     /// A slot a class, by [`Class::index`].
     pub slots: K::Table<Slot>,
-    /// Bytes that the limits of all slots allow together.
+    /// What the limits of all slots allow together, by [`Class::cost`].
     pub allotted: AtomicUsize,
     /// The clock hand: the index of the slot that is asked next to give up room.
     pub hand: AtomicUsize,

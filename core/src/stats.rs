@@ -188,13 +188,6 @@ pub struct RegionStats {
     pub queued: usize,
 }
 
-impl RegionStats {
-    /// How much of the free memory one block could not get, in per cent.
-    pub fn fragmentation(&self) -> usize {
-        100 - (100 * self.largest_free as u64 / (self.free_bytes as u64).max(1)).min(100) as usize
-    }
-}
-
 /// A report for people, in a few lines.
 impl fmt::Display for RegionStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -74,7 +74,8 @@ impl<G: Grain, I: CoreId, const CORES: usize, const LONGEST: usize, const EACH: 
     for Cached<I, CORES, LONGEST, EACH>
 {
     type Lists = ClaimLists<I, CORES, Granules<G, LONGEST>>;
-    const BLOCKS: usize = LONGEST * EACH;
+    // A list for each length from the shortest that a block can have.
+    const BLOCKS: usize = (LONGEST + 1).saturating_sub(G::LEAST) * EACH;
 }
 
 /// The core number of a machine that has one core.

@@ -56,10 +56,10 @@
 //! struct Cpu;
 //! impl CoreId for Cpu {
 //!     fn core() -> usize {
-//!         0 // A register has it: `mhartid`, `MPIDR_EL1`, the GS base. A wrong one is slow and no more.
+//!         0 // A register has it: `mhartid`, `MPIDR_EL1`, the GS base. (For the lists a wrong one is only slow.)
 //!     }
 //! }
-//! // SAFETY: two cores have two numbers.
+//! // SAFETY: two cores have two numbers (here is one).
 //! unsafe impl Context for Cpu {
 //!     fn id() -> NonZeroUsize {
 //!         NonZeroUsize::MIN.saturating_add(Self::core())
@@ -106,7 +106,7 @@
 //! # Bounds
 //!
 //! **Time.** Below the cache a call takes constant time, however many blocks there are and wherever they lie, plus up to
-//! two queued frees; a call of a heap of several regions takes a step a region. Copying and zeroing are done outside of the
+//! four queued frees each time that it takes the lock; a call of a heap of several regions takes a step a region. Copying and zeroing are done outside of the
 //! lock. Two calls are longer: the first of all, which clears the region's bitmap, and one that finds no memory, which
 //! takes everything cached and queued back first. So call [`warm`](RegionHeap::warm) at the start, which also says why
 //! there is no memory where an allocation is merely null. [`stats`](RegionHeap::stats) walks what is cached and queued.
@@ -119,7 +119,7 @@
 //! **No memory** is null, changes nothing, and comes only after everything cached and queued was taken back. `try_reserve`
 //! reports it; a `Box::new` ends the program. **Corruption that is seen** (a block that is free already, a pointer that is
 //! none of the heap's, a length that does not fit) is a panic with one line that names the pointer, the fault and the
-//! invariant. The panic handler runs inside the heap's lock; if it allocates, it gets null. A write behind a block's end is
+//! invariant. The panic handler may run inside the heap's lock (over a free that was queued); if it allocates then, it gets null. A write behind a block's end is
 //! not seen when it happens: [`check_quiescent`](RegionHeap::check_quiescent) walks the whole heap and finds what it broke.
 //!
 //! # Coming from another allocator

@@ -11,11 +11,14 @@
 //! | a kernel or an RTOS that has a lock of its own, which masks interrupts or sleeps | `RawLock` over it |
 //! | several cores, whose interrupts neither allocate nor free, or can do without | [`Spin`](crate::Spin) |
 //! | one thread, whose interrupts neither allocate nor free, or can do without | [`NoLock`] |
-//! | whoever allocates does so by fallible calls, and nobody may wait, on no core | [`NullOnContention`] over one of these |
+//! | whoever allocates does so by fallible calls, and nobody may wait, on no core | [`NullOnContention`] over `Spin` or `RawLock` |
 //!
 //! "Can do without" and [`NullOnContention`] are to be taken literally: the allocation answers null, and **a `Box::new` or
 //! `Vec::push` that gets null in an interrupt ends the program**. `try_reserve` and `GlobalAlloc::alloc` report it. A free
 //! is never lost: it is queued, and whoever holds the lock next takes it back.
+//!
+//! With several heaps on several cores: let interrupts use one of those that spin, no more. Two cores, each inside one heap and in
+//! an interrupt waiting for the other's, would wait for ever.
 //!
 //! Every lock here recognises its own context inside, so that a fault handler or a panic handler that allocates gets null
 //! where it would otherwise hang.

@@ -52,7 +52,8 @@ unsafe impl Context for ThisCpu {
 pub struct Frames;
 
 // SAFETY: the frame allocator gives each frame to one owner; all are mapped, the first one is not among them, and the window
-// does not reach the top of the address space. It declines where an interrupt comes upon it on its own processor.
+// does not reach the top of the address space. It declines where an interrupt comes upon it on its own processor. (Whoever takes
+// frames otherwise does so with interrupts masked: see `PageSource`.)
 unsafe impl PageSource for Frames {
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
         let physical = frames::take(pages.0, align).ok()?;
