@@ -52,8 +52,8 @@ impl Attack {
     /// All of them, in the order of the tables.
     pub const ALL: [Self; 5] = [Self::Holes, Self::NearMiss, Self::Alignment, Self::Grow, Self::Ladder];
 
-    /// Makes the heap, which is empty and over an arena of `len` bytes. `None`: given up, since `goes_on`, which is asked
-    /// now and then, said so.
+    /// Makes the heap, which is empty and over an arena of `len` bytes. `None`: given up, since `goes_on`, which is asked now and
+    /// then, said so.
     pub fn prepare<P: Peer>(self, heap: &mut Heap<P>, len: usize, goes_on: impl Fn() -> bool) -> Option<Field> {
         let random = &mut Rng::with_seed(SEED);
         let filled = fill(heap, |slot| self.size(slot, random));
@@ -93,8 +93,8 @@ impl Attack {
     }
 }
 
-/// Whether the block at `address` is to stay, so that no hole has 64 bytes at a multiple of the spacing: each second such
-/// place is taken by a block near its beginning, the others by one near their end. So the holes are as long as the spacing.
+/// Whether the block at `address` is to stay, so that no hole has 64 bytes at a multiple of the spacing: each second such place
+/// is taken by a block near its beginning, the others by one near their end. So the holes are as long as the spacing.
 fn is_in_the_way(address: usize) -> bool {
     let end = address + POST;
     let place = end / SPACING * SPACING;

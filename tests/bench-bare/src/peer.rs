@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 /// No layout has size 0.
 ///
 /// # Safety
-/// A block that it returns lies within the arena, has the size and alignment asked for, shares no byte with another live
-/// block, and keeps its contents until it is given back.
+/// A block that it returns lies within the arena, has the size and alignment asked for, shares no byte with another live block,
+/// and keeps its contents until it is given back.
 pub unsafe trait Peer: Sized {
     /// A heap that has no memory yet. It is not moved between [`open`](Self::open) and its end.
     fn empty() -> Self;
@@ -30,8 +30,8 @@ pub unsafe trait Peer: Sized {
     /// The block is live, of this heap, and has this layout.
     unsafe fn deallocate(&mut self, block: NonNull<u8>, layout: Layout);
 
-    /// Changes the size of a block; `None`: refused, the block is as it was. What `GlobalAlloc` does by default, for peers
-    /// that have nothing better.
+    /// Changes the size of a block; `None`: refused, the block is as it was. What `GlobalAlloc` does by default, for peers that
+    /// have nothing better.
     ///
     /// # Safety
     /// As for [`deallocate`](Self::deallocate); `new_size` is not 0 and, rounded up to the alignment, within `isize::MAX`.
@@ -40,8 +40,8 @@ pub unsafe trait Peer: Sized {
         // SAFETY: the caller answers for the new size, and the alignment is one of a layout.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         let moved = self.allocate(new_layout)?;
-        // SAFETY: two live blocks share no byte, and each is at least as long as the shorter size. The old one goes back as
-        // the caller got it.
+        // SAFETY: two live blocks share no byte, and each is at least as long as the shorter size. The old one goes back as the
+        // caller got it.
         unsafe {
             moved.copy_from_nonoverlapping(block, layout.size().min(new_size));
             self.deallocate(block, layout);

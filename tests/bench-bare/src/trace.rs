@@ -243,8 +243,8 @@ mod tests {
 
     const SHAPES: [Shape; 4] = [Shape::Random, Shape::Mixed, Shape::Lifo, Shape::Vectors];
 
-    /// The most bytes that are live at once; panics unless every slot is empty before an allocation, full before whatever
-    /// else, and empty at the end.
+    /// The most bytes that are live at once; panics unless every slot is empty before an allocation, full before whatever else,
+    /// and empty at the end.
     fn peak(actions: &[Action]) -> u32 {
         let mut sizes = [0; SLOTS];
         let mut peak = 0;

@@ -1,8 +1,8 @@
 //! Counts the instructions of a call by single steps.
 //!
 //! Called by [`crate::counts`]. For the length of one call the processor's trap flag is set: it traps after each instruction,
-//! the kernel makes a SIGTRAP of that, and the handler counts. No other process is needed, and the machine may be virtual.
-//! Flag and count belong to the thread, so that threads can count at the same time.
+//! the kernel makes a SIGTRAP of that, and the handler counts. No other process is needed, and the machine may be virtual. Flag and
+//! count belong to the thread, so that threads can count at the same time.
 //!
 //! An instruction counts as copying when the next one lies outside this program: the C library's `memcpy` and `memmove` are
 //! all that allocators call there. One instruction of a `rep` loop traps each time round.
@@ -92,8 +92,7 @@ pub fn record(work: impl FnOnce()) -> Counts {
 /// An allocator whose calls are counted while [`record`] runs.
 pub struct Stepped<P>(P);
 
-/// A call to an allocator: the allocator, a block, its size and alignment, a new size. Each uses what it needs; the block or
-/// null.
+/// A call to an allocator: the allocator, a block, its size and alignment, a new size. Each uses what it needs; the block or null.
 type Call = unsafe extern "sysv64" fn(*mut (), *mut u8, usize, usize, usize) -> *mut u8;
 
 unsafe extern "sysv64" fn allocate<P: Peer>(peer: *mut (), _: *mut u8, size: usize, align: usize, _: usize) -> *mut u8 {
@@ -203,8 +202,8 @@ unsafe fn counted(call: Call, peer: *mut (), block: *mut u8, layout: Layout, new
 unsafe fn stepped(call: Call, peer: *mut (), block: *mut u8, layout: Layout, new_size: usize) -> (*mut u8, Steps) {
     STEPS.set(Steps { own: 0, copy: 0 });
     let result;
-    // SAFETY: the flags are changed on the stack and back, with the stack as it was at the call: aligned, since `nostack` is
-    // not said. The handler returns to where it came from. The caller answers for the call, whose clobbers are named.
+    // SAFETY: the flags are changed on the stack and back, with the stack as it was at the call: aligned, since `nostack` is not
+    // said. The handler returns to where it came from. The caller answers for the call, whose clobbers are named.
     unsafe {
         asm!(
             "pushfq",
