@@ -130,7 +130,7 @@ impl<G: Grain> RegionRef<G> {
         self.take_first(bin, granules)
     }
 
-    /// As [`take`](Self::take), at last from the first few of the floor bin, and at any alignment.
+    /// As [`take`](Self::take), and where no bin surely has one, from the first few of the floor bin; at any alignment.
     pub(crate) fn take_any(mut self, granules: usize, align: usize) -> Option<Granulated> {
         let blocks = self.blocks();
         if align > G::GRANULE {

@@ -103,9 +103,8 @@ impl<L: CoreLists> CoreCache<L> {
         note(&self.counts(class).misses_under);
     }
 
-    /// Takes a block after a miss of a list that is not steered: if this core never used it,
-    /// it gets its share now.
-    /// `Err`: it is full, or there is none; the block is the back's.
+    /// Takes a block after a miss of a list that is not steered: if this core never used it, it gets its share now. `Err`: it is
+    /// full, or there is none; the block is the back's.
     pub(crate) fn open(&self, class: L::Class, block: Block) -> Result<(), Block> {
         note(&self.counts(class).misses_over);
         let slab = self.lists.current().and_then(|core| self.lists.slab(core));
