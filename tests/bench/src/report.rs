@@ -1,153 +1,208 @@
 //! The head and the tables, in Markdown, so that they can be pasted.
 //!
-//! Called by `main`; reads what [`crate::runner`] collected.
+//! Called by `main`; reads [`crate::results`] and [`crate::bars`]. [`crate::machine`] says where the figures come from.
+#![forbid(unsafe_code)]
 
-use crate::args::Args;
-use crate::peers::{FREESTONE, GLIBC, Peer};
-use crate::runner::Measured;
+use crate::bars::{Bar, LEAST_KIB};
+use crate::children::COUNTED_LAPS;
+use crate::peers::{FREESTONE, FREESTONE_PRELOADED, GLIBC};
+use crate::results::{Column, Figure, Kind, Probed, Results, Subject, peak};
+use crate::stats::{Estimate, confidence, geometric_mean};
 use crate::watch::Sample;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
-use std::ffi::CStr;
-use std::fmt::Write;
-use std::fs;
-use std::thread::available_parallelism;
-
-/// The versions of the peers stand nowhere else: no two of the crates agree on a way to ask them.
-const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 
 /// A run that waited longer for a core than this part of its time was disturbed.
 const DISTURBED: f64 = 0.02;
 
-/// Below this, a ratio of resident sizes is one of rounding errors.
-const LEAST_KIB: f64 = 1024.0;
+/// Where there is no figure.
+const NONE: &str = "–";
 
-/// The machine, the allocators' versions, and how the figures come about.
-pub fn head(args: &Args, peers: &[&Peer]) -> String {
-    let cores = available_parallelism().map_or(0, usize::from);
-    let versions: Vec<_> =
-        peers.iter().filter_map(|peer| Some(format!("{} {}", peer.name, version(peer.package?)?))).collect();
-    format!(
-        "{} · {cores} cores · Linux {} · huge pages: {} · load {}\nglibc {}, crates: {}\n{} rounds, {} ms or more a run\n",
-        cpu(),
-        line("/proc/sys/kernel/osrelease"),
-        line("/sys/kernel/mm/transparent_hugepage/enabled"),
-        line("/proc/loadavg"),
-        glibc(),
-        versions.join(", "),
-        args.rounds,
-        args.time.as_millis(),
-    )
-}
-
-/// One table a workload. `Err`: the allocators disagree about what they were given to keep.
-pub fn tables(results: &[Measured]) -> Result<String, String> {
-    let mut text = String::new();
-    for result in results {
-        let checksum = agreed_checksum(result)?;
-        let _ = write!(text, "\n{}: {}\n\n{}\n", result.workload.name, result.workload.what, table(result));
-        let _ = write!(text, "\nchecksum {checksum:016x}; {}\n", disturbance(result));
+/// All of it: the head, a table for each figure, and one for each subject.
+pub fn text(results: &Results) -> String {
+    let mut parts = vec![results.head.clone()];
+    parts.extend(results.subjects.iter().map(detail));
+    parts.extend(
+        ["Workloads", "Programs"].into_iter().zip([false, true]).flat_map(|(title, of)| overviews(results, title, of)),
+    );
+    if !results.probed.is_empty() {
+        parts.push(format!("Probes (median)\n\n{}\n", probes(&results.probed)));
     }
-    Ok(text)
+    parts.join("\n")
 }
 
-fn agreed_checksum(result: &Measured) -> Result<u64, String> {
-    let mut sums: Vec<_> = result.columns.iter().flat_map(|(_, samples)| samples).map(|it| it.checksum).collect();
-    sums.dedup();
-    match sums[..] {
-        [sum] => Ok(sum),
-        _ => Err(format!("{}: the checksums differ, an allocator lost what was written", result.workload.name)),
+/// The bars, and whether they are met.
+pub fn bars(bars: &[Bar], picked_from: &str) -> String {
+    let mut table = table(["bar", "value", "limit", "where", "met"].map(String::from).to_vec());
+    for bar in bars {
+        let (value, source) = match &bar.value {
+            Some(value) => (format!("{:.2}", value.figure), value.source.clone()),
+            None => (NONE.into(), "not measured".into()),
+        };
+        let met = bar.met().map_or(NONE, |met| if met { "yes" } else { "NO" });
+        table.add_row([bar.what.clone(), value, format!("{:.2}", bar.limit), source, met.into()]);
     }
+    format!("\nBars (CPU time, medians; best peers picked from {picked_from})\n\n{table}\n")
 }
 
-fn disturbance(result: &Measured) -> String {
+/// One subject with everything that is known of it.
+fn detail(subject: &Subject) -> String {
+    let rounds = subject.sound().map(|it| it.samples.len()).max().unwrap_or(0);
+    let mut table = table(header(subject.kind, confidence(rounds)));
+    table.add_rows(subject.sound().map(|column| row(subject, column)));
+    let failures = subject.columns.iter().filter_map(|it| Some(format!("{}: {}\n", it.peer, it.failure.as_ref()?)));
+    format!("{}: {}\n\n{table}\n\n{}{}", subject.name, subject.what, failures.collect::<String>(), disturbance(subject))
+}
+
+fn header(kind: Kind, confidence: f64) -> Vec<String> {
+    let interval = format!("{} (median, {:.0} % confidence)", unit(kind), confidence * 100.0);
+    let rest = ["× glibc", "× ours", "wall", "peak KiB", "× glibc", "left KiB", "faults", "of disk", "calls", "p50/p99 ns"];
+    ["allocator".to_string(), interval].into_iter().chain(rest.map(String::from)).collect()
+}
+
+/// Nanoseconds an operation, or milliseconds a program.
+fn unit(kind: Kind) -> &'static str {
+    if kind == Kind::Program { "CPU ms" } else { "CPU ns" }
+}
+
+fn row(subject: &Subject, column: &Column) -> Vec<String> {
+    let scale = if subject.kind == Kind::Program { 1e-6 } else { 1.0 };
+    let Estimate { low, median, high } = column.estimate(Sample::cost);
+    let ours = if subject.kind == Kind::Program { FREESTONE_PRELOADED } else { FREESTONE };
+    let ratio = |base, figure, least| or_none(subject.ratio(&column.peer, base, figure, least), 2);
+    let whole = |figure: Figure| format!("{:.0}", column.estimate(figure).median);
+    vec![
+        column.peer.clone(),
+        Estimate { low: low * scale, median: median * scale, high: high * scale }.to_string(),
+        ratio(GLIBC, Sample::cost, 0.0),
+        ratio(ours, Sample::cost, 0.0),
+        format!("{:.2}", column.estimate(Sample::wall).median * scale),
+        whole(peak),
+        ratio(GLIBC, peak, LEAST_KIB),
+        whole(|it| it.left_kib as f64),
+        whole(|it| it.minor_faults as f64),
+        whole(|it| it.major_faults as f64),
+        calls(column).map_or(NONE.into(), |calls| calls.to_string()),
+        latency(column),
+    ]
+}
+
+fn or_none(estimate: Option<Estimate>, digits: usize) -> String {
+    estimate.map_or(NONE.into(), |it| format!("{:.digits$}", it.median))
+}
+
+/// The system calls of all six names; `None` where they were not counted.
+fn calls(column: &Column) -> Option<u64> {
+    (!column.calls.is_empty()).then(|| column.calls.values().sum())
+}
+
+fn latency(column: &Column) -> String {
+    if column.samples.iter().any(|it| it.latency.is_none()) {
+        return NONE.into();
+    }
+    let part = |figure: Figure| column.estimate(figure).median;
+    let (half, most) =
+        (part(|it| it.latency.unwrap_or_default()[0] as f64), part(|it| it.latency.unwrap_or_default()[1] as f64));
+    format!("{half:.0}/{most:.0}")
+}
+
+fn disturbance(subject: &Subject) -> String {
     let disturbed = |it: &&Sample| it.waited as f64 > DISTURBED * it.nanoseconds as f64;
-    let all = result.columns.iter().flat_map(|(_, samples)| samples);
-    let (count, bad) = (all.clone().count(), all.filter(disturbed).count());
-    format!("{bad} of {count} runs waited for a core over {} % of their time", DISTURBED * 100.0)
+    let all: Vec<_> = subject.sound().flat_map(|it| &it.samples).collect();
+    let (count, bad) = (all.len(), all.into_iter().filter(disturbed).count());
+    format!("{bad} of {count} runs waited for a core over {} % of their time\n", DISTURBED * 100.0)
 }
 
-fn table(result: &Measured) -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header(["allocator", "ns", "quartiles", "× glibc", "× freestone", "peak KiB", "× glibc"]);
-    for (peer, samples) in &result.columns {
-        let costs = samples.iter().map(Sample::cost);
-        let [low, median, high] = quartiles(costs.collect());
-        table.add_row([
-            peer.name.to_string(),
-            format!("{median:.2}"),
-            format!("{low:.2} – {high:.2}"),
-            ratio(result, samples, GLIBC, Sample::cost, 0.0),
-            ratio(result, samples, FREESTONE, Sample::cost, 0.0),
-            format!("{:.0}", quartiles(samples.iter().map(grown).collect())[1]),
-            ratio(result, samples, GLIBC, grown, LEAST_KIB),
-        ]);
+type Cell = fn(&Subject, &str) -> Option<f64>;
+
+/// The figures of all subjects side by side, an allocator a column.
+fn overviews(results: &Results, title: &str, programs: bool) -> Vec<String> {
+    let subjects: Vec<_> = results.subjects.iter().filter(|it| (it.kind == Kind::Program) == programs).collect();
+    if subjects.is_empty() {
+        return Vec::new();
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let ratios: [(&str, Cell); 2] = [
+        ("CPU time × glibc", |it, peer| Some(it.ratio(peer, GLIBC, Sample::cost, 0.0)?.median)),
+        ("peak resident size × glibc", |it, peer| Some(it.ratio(peer, GLIBC, peak, LEAST_KIB)?.median)),
+    ];
+    let counts: [(&str, Cell); 2] = [
+        ("page faults of the measured time, for 1,000 operations", |it, peer| {
+            Some(it.column(peer)?.estimate(|it| it.minor_faults as f64 * 1e3 / it.operations as f64).median)
+        }),
+        ("system calls", |it, peer| Some(calls(it.column(peer)?)? as f64)),
+    ];
+    let mut parts: Vec<_> =
+        ratios.map(|(what, cell)| format!("{title}: {what}\n\n{}\n", overview(&subjects, cell, 2))).into();
+    if !programs {
+        let note = format!("system calls are those of a process with {COUNTED_LAPS} laps and one to warm up");
+        parts.extend(counts.map(|(what, cell)| format!("{title}: {what} ({note})\n\n{}\n", overview(&subjects, cell, 0))));
+    }
+    parts
+}
+
+fn overview(subjects: &[&Subject], cell: Cell, digits: usize) -> Table {
+    let mut peers: Vec<&str> = Vec::new();
+    for column in subjects.iter().flat_map(|it| &it.columns) {
+        if !peers.contains(&&*column.peer) {
+            peers.push(&column.peer);
+        }
+    }
+    let mut table = table([""].iter().chain(&peers).map(ToString::to_string).collect());
+    let shown = |value: Option<f64>| value.map_or(NONE.into(), |it| format!("{it:.digits$}"));
+    for subject in subjects {
+        let cells = peers.iter().map(|peer| shown(cell(subject, peer)));
+        table.add_row([subject.name.clone()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    if digits > 0 {
+        let mean = |peer| geometric_mean(&subjects.iter().filter_map(|it| cell(it, peer)).collect::<Vec<_>>());
+        let cells = peers.iter().map(|peer| shown(mean(peer)));
+        table.add_row(["geometric mean".to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
     table
 }
 
-fn grown(sample: &Sample) -> f64 {
-    sample.grown_kib as f64
-}
-
-/// The median over the rounds of `samples` to those of the column named `base`; a dash without one, or where it is too small.
-fn ratio(result: &Measured, samples: &[Sample], base: &str, of: fn(&Sample) -> f64, least: f64) -> String {
-    let Some((_, bases)) = result.columns.iter().find(|(peer, _)| peer.name == base) else { return "–".into() };
-    if bases.iter().any(|it| of(it) <= least) {
-        return "–".into();
+fn probes(probed: &[Probed]) -> Table {
+    let name = |it: &Probed| format!("{} ({})", it.name, it.unit);
+    let mut table = table(["allocator".to_string()].into_iter().chain(probed.iter().map(name)).collect());
+    let median = |values: &Result<Vec<f64>, String>| match values {
+        Ok(values) if !values.is_empty() => format!("{:.1}", Estimate::of(values.clone()).median),
+        Ok(_) => NONE.into(),
+        Err(why) => why.clone(),
+    };
+    for (peer, _) in probed.iter().flat_map(|it| it.columns.first().map(|_| &it.columns)).next().into_iter().flatten() {
+        let of =
+            |it: &Probed| it.columns.iter().find(|(name, _)| name == peer).map_or(NONE.into(), |(_, values)| median(values));
+        table.add_row([peer.clone()].into_iter().chain(probed.iter().map(of)).collect::<Vec<_>>());
     }
-    let ratios = samples.iter().zip(bases).map(|(it, base)| of(it) / of(base)).collect();
-    format!("{:.2}", quartiles(ratios)[1])
+    table
 }
 
-/// Lower quartile, median and upper quartile, interpolated between neighbours. At least one value.
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [0.25, 0.5, 0.75].map(|part| {
-        let place = part * (values.len() - 1) as f64;
-        let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
-        below + (above - below) * place.fract()
-    })
-}
-
-/// The version of `package` out of the lock file.
-fn version(package: &str) -> Option<&'static str> {
-    let (_, after) = LOCK_FILE.split_once(&format!("name = \"{package}\"\nversion = \""))?;
-    Some(after.split_once('"')?.0)
-}
-
-fn cpu() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find(|line| line.starts_with("model name"));
-    model.and_then(|line| line.split_once(": ")).map_or("unknown processor", |(_, name)| name).to_string()
-}
-
-fn line(path: &str) -> String {
-    fs::read_to_string(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_string())
-}
-
-fn glibc() -> String {
-    // SAFETY: takes nothing and returns a static string that ends in a zero.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-    version.to_string_lossy().into_owned()
+fn table(header: Vec<String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(header);
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::tests::subject;
 
     #[test]
-    fn quartiles_are_interpolated() {
-        assert_eq!(quartiles(vec![5.0]), [5.0; 3]);
-        assert_eq!(quartiles(vec![4.0, 1.0, 3.0, 2.0]), [1.75, 2.5, 3.25]);
-        assert_eq!(quartiles(vec![1.0, 2.0, 3.0, 4.0, 5.0]), [2.0, 3.0, 4.0]);
+    fn every_subject_and_failure_is_shown() {
+        let mut subjects =
+            vec![subject("a", Kind::Micro, &[(GLIBC, 4), ("x", 2)]), subject("b", Kind::Program, &[(GLIBC, 8)])];
+        subjects[0].columns[1].failure = Some("hung".into());
+        let text = text(&Results { head: "head".into(), subjects, probed: Vec::new() });
+        for part in ["head", "a: ", "b: ", "x: hung", "Programs: CPU time"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
     }
 
     #[test]
-    fn every_package_is_in_the_lock_file() {
-        for package in crate::peers::PEERS.iter().filter_map(|peer| peer.package) {
-            assert!(version(package).is_some(), "{package}");
-        }
+    fn a_bar_says_whether_it_is_met() {
+        let text = bars(&[Bar { what: "w".into(), value: None, limit: 1.0 }], "here");
+        assert!(text.contains("not measured"));
     }
 }
