@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Rounds of the probes, at most: their figures hardly vary, and some of them wait for seconds.
-const PROBE_ROUNDS: usize = 3;
+const PROBE_ROUNDS: usize = 5;
 
 /// The shortest run whose memory is drawn over time.
 const LEAST_WATCHED: Duration = Duration::from_secs(1);
