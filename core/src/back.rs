@@ -3,7 +3,6 @@
 
 use crate::chain::Block;
 use crate::fault::{Fault, FaultKind};
-use crate::ground::Counted;
 use crate::ground::Ground;
 use crate::lock::{Guard, Guarded};
 use crate::page_heap::{LARGEST_RUN, PageHeap, Stale};
@@ -46,7 +45,7 @@ impl<P: Platform> Back<P> {
     pub(crate) const fn new(source: P::Source) -> Self {
         Self {
             pages: Guarded::new(PageHeap::new(P::META_BLOCK)),
-            ground: Ground { source: Counted::new(source), map: P::Map::NEW },
+            ground: Ground::new(source),
             rescued: Rescued::EMPTY,
             frozen: AtomicUsize::new(0),
             queue: FreeQueue::EMPTY,

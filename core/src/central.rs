@@ -11,12 +11,12 @@
 use crate::back::{Back, Found};
 use crate::chain::{Block, Chain};
 use crate::fault::FaultKind;
-use crate::list::List;
 use crate::lock::Guarded;
+use crate::partial::Partial;
 use crate::platform::{Backend, Contents, Platform, Shortage, Taken};
 use crate::shelf::{SLOTS, Shelf};
 use crate::size_class::SizeClass;
-use crate::span::{InList, SpanRef};
+use crate::span::SpanRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::alloc::Layout;
 
@@ -24,7 +24,7 @@ use core::alloc::Layout;
 #[repr(align(128))]
 pub(crate) struct Central<P: Platform> {
     pub(crate) shelf: Shelf,
-    pub(crate) partial: Guarded<P::Lock, List<SpanRef>>,
+    pub(crate) partial: Guarded<P::Lock, Partial>,
     pub(crate) counts: Counts,
 }
 
@@ -41,6 +41,9 @@ pub(crate) struct Counts {
     left_empty: AtomicUsize,
 }
 
+/// Bytes on all shelves together, at most.
+const SHELVES: usize = 4 << 20;
+
 /// Blocks whose owners are looked up at a time.
 const LOOKED_UP: usize = 32;
 
@@ -56,17 +59,38 @@ impl<P: Platform> Central<P> {
             spans_returned: ZERO,
             left_empty: ZERO,
         };
-        Self { shelf: Shelf::EMPTY, partial: Guarded::new(List::EMPTY), counts }
+        Self { shelf: Shelf::EMPTY, partial: Guarded::new(Partial::EMPTY), counts }
     }
 
-    /// Slots of the shelf in use: 256 KiB of blocks at most.
+    /// Slots of the shelf in use: 128 KiB of blocks at most.
     fn slots(class: SizeClass) -> usize {
-        (256 * 1024 / (class.batch() * class.size())).clamp(1, SLOTS)
+        (128 * 1024 / (class.batch() * class.size())).clamp(1, SLOTS)
+    }
+
+    /// Takes a chain off the shelf.
+    fn unshelve(&self, spans: &Spans<P>, class: SizeClass) -> Option<Chain> {
+        let chain = self.shelf.take()?;
+        // Relaxed: a figure, and a bound that need not be exact.
+        spans.shelved.fetch_sub(chain.len() * class.size(), Relaxed);
+        Some(chain)
+    }
+
+    /// Shelves a chain, unless all shelves together hold enough.
+    fn shelve(&self, spans: &Spans<P>, class: SizeClass, chain: Chain) -> Result<(), Chain> {
+        let bytes = chain.len() * class.size();
+        if spans.shelved.load(Relaxed).cast_signed().max(0).cast_unsigned() + bytes
+            > (spans.back.ground.held() / 128).clamp(64 * 1024, SHELVES)
+        {
+            return Err(chain);
+        }
+        self.shelf.put(chain, Self::slots(class))?;
+        spans.shelved.fetch_add(bytes, Relaxed);
+        Ok(())
     }
 
     fn take(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
         self.counts.refills.fetch_add(1, Relaxed);
-        if let Some(chain) = self.shelf.take() {
+        if let Some(chain) = self.unshelve(spans, class) {
             self.counts.shelf_hits.fetch_add(1, Relaxed);
             return Ok(Taken { chain, first: Contents::Unknown });
         }
@@ -74,25 +98,26 @@ impl<P: Platform> Central<P> {
         let mut chain = Chain::EMPTY;
         let mut first = Contents::Unknown;
         while chain.len() < n {
-            let span = match partial.first() {
+            let span = match partial.fullest() {
                 Some(span) => span,
                 None if !chain.is_empty() => break,
                 None => self.add_span(&spans.back, class, &mut partial)?,
             };
             // The block in front is the one that is handed out.
             first = span.take(class, n - chain.len(), &mut chain);
-            match span.has_object(class) {
-                true => break,
-                false => _ = partial.remove(&InList, span),
+            if span.has_object(class) {
+                partial.update(class, span);
+                break;
             }
+            partial.remove(span);
         }
         self.counts.out.fetch_add(chain.len(), Relaxed);
         Ok(Taken { chain, first })
     }
 
-    fn add_span(&self, back: &Back<P>, class: SizeClass, partial: &mut List<SpanRef>) -> Result<SpanRef, Shortage> {
+    fn add_span(&self, back: &Back<P>, class: SizeClass, partial: &mut Partial) -> Result<SpanRef, Shortage> {
         let span = back.take_span(class)?;
-        partial.insert(&InList, span);
+        partial.insert(class, span);
         self.counts.spans_made.fetch_add(1, Relaxed);
         Ok(span)
     }
@@ -101,7 +126,7 @@ impl<P: Platform> Central<P> {
     fn give(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
         self.counts.drains.fetch_add(1, Relaxed);
         while !chain.is_empty() {
-            if let Err(piece) = self.shelf.put(chain.split(class.batch()), Self::slots(class)) {
+            if let Err(piece) = self.shelve(spans, class, chain.split(class.batch())) {
                 self.give_to_spans(spans, class, piece);
                 return self.give_to_spans(spans, class, chain);
             }
@@ -144,8 +169,9 @@ impl<P: Platform> Central<P> {
                 Back::<P>::stop(ptr, kind);
             }
             self.counts.out.fetch_sub(1, Relaxed);
-            if was_full {
-                partial.insert(&InList, span);
+            match was_full {
+                true => partial.insert(class, span),
+                false => partial.update(class, span),
             }
             if span.out() == 0 {
                 self.return_span(back, class, &mut partial, span);
@@ -154,12 +180,12 @@ impl<P: Platform> Central<P> {
     }
 
     /// Gives an empty span back; who may not wait for the page heap (an interrupt that came upon it) leaves it in the list.
-    fn return_span(&self, back: &Back<P>, class: SizeClass, partial: &mut List<SpanRef>, span: SpanRef) {
+    fn return_span(&self, back: &Back<P>, class: SizeClass, partial: &mut Partial, span: SpanRef) {
         let Some(mut pages) = back.pages() else {
             self.counts.left_empty.fetch_add(1, Relaxed);
             return;
         };
-        partial.remove(&InList, span);
+        partial.remove(span);
         pages.give(&back.ground, span, span.touched(class));
         self.counts.spans_returned.fetch_add(1, Relaxed);
     }
@@ -171,7 +197,7 @@ impl<P: Platform> Central<P> {
         }
         let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else { return };
         self.counts.left_empty.store(0, Relaxed);
-        for span in partial.iter(&InList).filter(|span| span.out() == 0) {
+        for span in partial.iter().filter(|span| span.out() == 0) {
             self.return_span(&spans.back, class, &mut partial, span);
         }
     }
@@ -181,11 +207,17 @@ impl<P: Platform> Central<P> {
 pub(crate) struct Spans<P: Platform> {
     pub(crate) centrals: [Central<P>; SizeClass::INDEXES],
     pub(crate) back: Back<P>,
+    /// Bytes on the shelves. A chain is counted after it was put there, so it may wrap for a moment.
+    shelved: AtomicUsize,
 }
 
 impl<P: Platform> Spans<P> {
     pub(crate) const fn new(source: P::Source) -> Self {
-        Self { centrals: [const { Central::new() }; SizeClass::INDEXES], back: Back::new(source) }
+        Self {
+            centrals: [const { Central::new() }; SizeClass::INDEXES],
+            back: Back::new(source),
+            shelved: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn central(&self, class: SizeClass) -> &Central<P> {
@@ -202,7 +234,7 @@ impl<P: Platform> Spans<P> {
     pub(crate) fn clear_shelves(&self) {
         for class in SizeClass::all() {
             let central = self.central(class);
-            while let Some(chain) = central.shelf.take() {
+            while let Some(chain) = central.unshelve(self, class) {
                 central.give_to_spans(self, class, chain);
             }
             central.sweep(self, class);
@@ -216,6 +248,10 @@ impl<P: Platform> Backend for Spans<P> {
     #[inline(always)]
     fn of(layout: Layout) -> Option<SizeClass> {
         SizeClass::of(layout.size(), layout.align())
+    }
+
+    fn budget(&self, most: usize) -> usize {
+        most.min((self.back.ground.held() / 64).max(512 * 1024))
     }
 
     fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage> {

@@ -152,9 +152,10 @@ impl<P: Platform> Heap<P> {
     fn check_partial(&self, class: SizeClass, found: &Walk) -> Result<(), Broken> {
         let Some(partial) = self.spans.central(class).partial.enter_while(|| true) else { return Ok(()) };
         let belongs = |span: &SpanRef| span.class() == Some(class) && span.has_object(class);
-        let listed = partial.iter(&InList).filter(belongs).count();
-        let complete = listed == partial.iter(&InList).count() && listed == found.partial[class.index()];
-        ensure(complete, "S5: the partial list holds the spans that have an object", 0)
+        let listed = partial.iter().filter(belongs).count();
+        let complete = listed == partial.iter().count() && listed == found.partial[class.index()];
+        ensure(complete, "S5: the partial lists hold the spans that have an object", 0)?;
+        ensure(partial.is_filed(class), "S6: a partial span is in the list that its number of objects names", 0)
     }
 
     /// Walks the class's chains in core lists and on the shelf; returns the objects of spans among their blocks.
@@ -296,7 +297,7 @@ mod tests {
     /// A heap with something in every part: cached and live objects, a run, dirty pages, a huge block and an idle mapping.
     fn furnished() -> Box<Heap<Home>> {
         let heap = Box::new(Heap::new(Home));
-        for (size, keep) in [(100, true), (100, false), (400_000, true), (300_000, false), (3 << 20, true), (2 << 20, false)]
+        for (size, keep) in [(100, true), (100, false), (400_000, true), (300_000, false), (3 << 20, true), (3 << 19, false)]
         {
             let layout = Layout::from_size_align(size, 8).unwrap();
             let block = heap.allocate(layout).unwrap();
@@ -348,8 +349,8 @@ mod tests {
         };
         let unlist_span = |heap: &mut Heap<Home>| {
             let mut partial = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap();
-            let span = partial.first().unwrap();
-            partial.remove(&InList, span);
+            let span = partial.fullest().unwrap();
+            partial.remove(span);
         };
         assert_eq!(named_after(unlist_dirty), "P2");
         assert_eq!(named_after(unfile), "P3");
@@ -359,7 +360,7 @@ mod tests {
     #[test]
     fn entries_that_are_wrong_are_named() {
         let set = |heap: &mut Heap<Home>, page: usize, entry: Entry| {
-            let span = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap().first().unwrap();
+            let span = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap().fullest().unwrap();
             assert!(heap.spans.back.ground.map.set(span.start().addr().get() + page * PAGE_SIZE, entry));
         };
         assert_eq!(named_after(|heap| set(heap, 0, Entry::NONE)), "P6");

@@ -17,6 +17,7 @@
 use crate::chain::{Block, Chain};
 use crate::platform::{Backend, Class, Contents, CoreLists, Shortage, Taken};
 use crate::slab::{ListCounts, Slab, Slot};
+use crate::sync::HitCounter;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The lists of a heap, and their figures by class.
@@ -50,6 +51,14 @@ fn note(counter: &AtomicUsize) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
+/// Counts a hit, in a build that does.
+#[inline(always)]
+fn count<'a>(counter: impl FnOnce() -> &'a HitCounter) {
+    if cfg!(feature = "counters") {
+        counter().count();
+    }
+}
+
 impl<L: CoreLists> CoreCache<L> {
     pub(crate) const fn new(budget: usize) -> Self {
         Self { lists: L::NEW, counts: L::Class::COUNTS, budget }
@@ -64,14 +73,26 @@ impl<L: CoreLists> CoreCache<L> {
     #[inline(always)]
     pub(crate) fn pop(&self, class: L::Class) -> Option<Block> {
         let block = self.lists.pop(class)?;
-        self.counts(class).pops.count();
+        count(|| &self.counts(class).pops);
         Some(block)
     }
 
     #[inline(always)]
     pub(crate) fn push(&self, class: L::Class, block: Block) -> Result<(), Block> {
         self.lists.push(class, block)?;
-        self.counts(class).pushes.count();
+        count(|| &self.counts(class).pushes);
+        Ok(())
+    }
+
+    pub(crate) fn pop_again(&self, class: L::Class) -> Option<Block> {
+        let block = self.lists.pop_again(class)?;
+        count(|| &self.counts(class).pops);
+        Some(block)
+    }
+
+    pub(crate) fn push_again(&self, class: L::Class, block: Block) -> Result<(), Block> {
+        self.lists.push_again(class, block)?;
+        count(|| &self.counts(class).pushes);
         Ok(())
     }
 
@@ -81,10 +102,6 @@ impl<L: CoreLists> CoreCache<L> {
         class: L::Class,
         back: &impl Backend<Class = L::Class>,
     ) -> Result<(Block, Contents), Shortage> {
-        // The miss may have been an interrupted section, not an empty list.
-        if let Some(block) = self.pop(class) {
-            return Ok((block, Contents::Unknown));
-        }
         let room = self.missed(class, Miss::Under, back);
         let Taken { mut chain, first } = back.take(class, room.clamp(1, class.batch()))?;
         let block = chain.pop().ok_or(Shortage::Exhausted)?;
@@ -119,9 +136,8 @@ impl<L: CoreLists> CoreCache<L> {
 
     /// Takes a block after a miss; a batch goes to the back with it where the list is full.
     pub(crate) fn overflow(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
-        let Err(block) = self.push(class, block) else { return };
         let room = self.missed(class, Miss::Over, back);
-        let Err(block) = (if room > 0 { self.push(class, block) } else { Err(block) }) else { return };
+        let Err(block) = (if room > 0 { self.push_again(class, block) } else { Err(block) }) else { return };
         let mut chain = self.lists.take_all(class);
         chain.push(block);
         let surplus = chain.split(class.batch());
@@ -180,7 +196,8 @@ impl<L: CoreLists> CoreCache<L> {
     }
 
     fn allot(&self, slab: &Slab<L::Class>, class: L::Class, cost: usize, back: &impl Backend<Class = L::Class>) -> bool {
-        let within = |allotted: usize| Some(allotted + cost).filter(|sum| *sum <= self.budget);
+        let budget = back.budget(self.budget);
+        let within = |allotted: usize| Some(allotted + cost).filter(|sum| *sum <= budget);
         for _ in 0..HAND_STEPS {
             if slab.allotted.fetch_update(Relaxed, Relaxed, within).is_ok() {
                 return true;

@@ -29,10 +29,8 @@ macro_rules! global {
 
             #[inline]
             unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-                if let Some(ptr) = NonNull::new(ptr) {
-                    // SAFETY: the caller's promise is `deallocate`'s.
-                    unsafe { self.deallocate(ptr, layout) }
-                }
+                // SAFETY: the caller's promise: a live block, so not null, and `deallocate`'s.
+                unsafe { self.deallocate(NonNull::new_unchecked(ptr), layout) }
             }
 
             #[inline]

@@ -1,14 +1,32 @@
 //! The ground that the page heap stands on: the page source, counted, and the page map.
 
+use crate::page_map::PageMap;
 use crate::platform::{Mapped, PageSource, Place, Platform, Purged, Refused};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::units::{PageRun, Pages};
+use crate::units::{PAGE_SIZE, PageRun, Pages};
 use core::ptr::NonNull;
 
 /// Source and map of one heap.
 pub(crate) struct Ground<P: Platform> {
     pub(crate) source: Counted<P::Source>,
     pub(crate) map: P::Map,
+    /// Pages mapped for blocks, as the page heap last said.
+    held: AtomicUsize,
+}
+
+impl<P: Platform> Ground<P> {
+    pub(crate) const fn new(source: P::Source) -> Self {
+        Self { source: Counted::new(source), map: P::Map::NEW, held: AtomicUsize::new(0) }
+    }
+
+    /// Bytes mapped for blocks. Without a lock: a figure, a little late.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Relaxed) * PAGE_SIZE
+    }
+
+    pub(crate) fn set_held(&self, pages: usize) {
+        self.held.store(pages, Relaxed);
+    }
 }
 
 /// A page source whose calls are counted (Relaxed: figures for people, no edge hangs on them).

@@ -18,6 +18,7 @@ use crate::chain::{Block, Chain};
 use crate::core_cache::CoreCache;
 use crate::fault::FaultKind;
 use crate::page_heap::Stale;
+use crate::page_map::PageMap;
 use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
 use crate::seal::Seal;
 use crate::size_class::{STEP, SizeClass};
@@ -67,11 +68,17 @@ impl<P: Platform> Heap<P> {
     /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, nothing changed.
     #[inline]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let Some(class) = Spans::<P>::of(layout) else { return self.allocate_large(layout).map(|(ptr, _)| ptr) };
+        let Some(class) = SizeClass::of_common(layout.size(), layout.align()) else { return self.allocate_uncommon(layout) };
         match self.cache.pop(class) {
             Some(block) => Some(open::<P>(block)),
-            None => self.refill(class).map(|(block, _)| open::<P>(block)),
+            None => self.allocate_missed(class),
         }
+    }
+
+    /// A block for `layout` out of this core's list: the fast path alone. `None` says nothing but that it missed.
+    #[inline(always)]
+    pub fn allocate_cached(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.cache.pop(SizeClass::of_common(layout.size(), layout.align())?).map(open::<P>)
     }
 
     /// As [`allocate`](Self::allocate), and every byte of the layout reads zero. Fresh pages are not written.
@@ -97,10 +104,11 @@ impl<P: Platform> Heap<P> {
     /// was not resized by address, and is not used any more.
     #[inline]
     pub unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
-        match Spans::<P>::of(layout) {
+        match SizeClass::of_common(layout.size(), layout.align()) {
             // SAFETY: a block of this class, given up by the caller.
             Some(class) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
-            None => self.free_large(ptr),
+            // SAFETY: the caller's promise.
+            None => unsafe { self.deallocate_uncommon(ptr, layout) },
         }
     }
 
@@ -136,6 +144,21 @@ impl<P: Platform> Heap<P> {
     /// The block at `ptr`, if there is one, is not used any more.
     #[inline]
     pub unsafe fn free(&self, ptr: NonNull<u8>) {
+        match self.spans.back.ground.map.object(ptr.addr().get()) {
+            // SAFETY: an object starts here, and the caller gives it up.
+            Some(class) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
+            // SAFETY: the caller's promise.
+            None => unsafe { self.free_uncommon(ptr) },
+        }
+    }
+
+    /// Frees a large block, or stops the program.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_uncommon(&self, ptr: NonNull<u8>) {
         // SAFETY: the caller's promise.
         if let Err(kind) = unsafe { self.try_free(ptr) } {
             Back::<P>::stop(ptr, kind);
@@ -147,7 +170,6 @@ impl<P: Platform> Heap<P> {
     ///
     /// # Safety
     /// As for [`free`](Self::free).
-    #[inline]
     pub unsafe fn try_free(&self, ptr: NonNull<u8>) -> Result<(), FaultKind> {
         match self.spans.back.find(ptr)? {
             // SAFETY: an object starts here, and the caller gives it up.
@@ -232,17 +254,58 @@ impl<P: Platform> Heap<P> {
     #[inline(always)]
     fn take_back(&self, class: SizeClass, block: Block) {
         if !P::Seal::close(&block) {
-            Back::<P>::stop(block.as_ptr(), FaultKind::DoubleFree);
+            return self.take_back_marked(class, block);
         }
         if let Err(block) = self.cache.push(class, block) {
             self.overflow(class, block);
         }
     }
 
-    /// The slow path of an allocation.
+    /// A block that carried the mark of a free one: looks again, and stops the program.
     #[cold]
     #[inline(never)]
+    fn take_back_marked(&self, class: SizeClass, block: Block) {
+        if !P::Seal::close(&block) {
+            Back::<P>::stop(block.as_ptr(), FaultKind::DoubleFree);
+        }
+        self.overflow(class, block);
+    }
+
+    // The slow paths return what the fast path does, so that a call that misses ends in a jump and has no frame of its own.
+    #[cold]
+    #[inline(never)]
+    fn allocate_missed(&self, class: SizeClass) -> Option<NonNull<u8>> {
+        self.refill(class).map(|(block, _)| open::<P>(block))
+    }
+
+    /// An allocation whose class takes some working out.
+    #[inline(never)]
+    fn allocate_uncommon(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let Some(class) = Spans::<P>::of(layout) else { return self.allocate_large(layout).map(|(ptr, _)| ptr) };
+        match self.cache.pop(class) {
+            Some(block) => Some(open::<P>(block)),
+            None => self.allocate_missed(class),
+        }
+    }
+
+    /// # Safety
+    /// As for [`deallocate`](Self::deallocate).
+    #[inline(never)]
+    unsafe fn deallocate_uncommon(&self, ptr: NonNull<u8>, layout: Layout) {
+        match Spans::<P>::of(layout) {
+            // SAFETY: a block of this class, given up by the caller.
+            Some(class) => self.take_back(class, unsafe { Block::from_ptr(ptr) }),
+            None => self.free_large(ptr),
+        }
+    }
+
+    /// The slow path of an allocation.
+    #[cold]
     fn refill(&self, class: SizeClass) -> Option<(Block, Contents)> {
+        // The miss may have been an interrupted section, not an empty list.
+        if let Some(block) = self.cache.pop_again(class) {
+            return Some((block, Contents::Unknown));
+        }
         self.prepare();
         let got = self.with_reserves(|| self.cache.refill(class, &self.spans));
         let block = match got {
@@ -258,6 +321,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     fn overflow(&self, class: SizeClass, block: Block) {
+        let Err(block) = self.cache.push_again(class, block) else { return };
         self.prepare();
         self.cache.overflow(class, block, &self.spans);
         self.after_slow_path();

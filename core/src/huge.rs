@@ -39,6 +39,7 @@ impl PageHeap {
         let is_set = ground.map.set(span.start().addr().get(), Entry::new(span));
         debug_assert!(is_set, "reserved when it was mapped");
         self.admit_huge(span);
+        self.slim(ground);
         Some((span, Stale::Whole(contents)))
     }
 

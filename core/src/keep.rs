@@ -1,8 +1,12 @@
 //! Keep: how much free memory may stay resident. The policy of the page heap, apart from its mechanism.
 //!
-//! **Giving back without a thread or a timer.** The page heap enforces a cap whenever pages come back: an eighth of what is
-//! live, at least 4 MiB, plus a boost. The boost grows when pages are wanted again that were just given back (a purge that
+//! **Giving back without a thread or a timer.** The page heap enforces a cap whenever pages come back: a quarter of what is
+//! live, at least 2 MiB, plus a boost. The boost grows when pages are wanted again that were just given back (a purge that
 //! saved nothing), and a clock, where the home has one, halves it every second. A clock never keeps more.
+//!
+//! **The peak.** What is kept while less is live than before does not add to the most that the heap ever took. So the cap is
+//! generous, and a second, lean one holds at the moments when the heap grows beyond that peak: then free pages that nothing
+//! fits into go first.
 #![forbid(unsafe_code)]
 
 /// How many dirty pages may stay.
@@ -12,14 +16,18 @@ pub(crate) struct Keep {
     /// Pages given back that nobody has wanted again yet.
     regrettable: usize,
     last_ms: u64,
+    /// The most pages that were ever live or dirty.
+    peak: usize,
 }
 
 impl Keep {
-    pub(crate) const LEAST: usize = 4 << 20 >> 12;
-    const MOST_BOOST: usize = 32 << 20 >> 12;
+    pub(crate) const LEAST: usize = 2 << 20 >> 12;
+    const MOST_BOOST: usize = 5 << 20 >> 12;
+
+    const MOST_REGRET: usize = 64 << 20 >> 12;
 
     /// Nothing learnt yet.
-    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0 };
+    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0 };
 
     /// Forgets what was learnt.
     pub(crate) fn reset(&mut self) {
@@ -28,19 +36,34 @@ impl Keep {
 
     /// The cap, in pages, of a heap with `live` pages in use.
     pub(crate) fn cap(&self, live: usize) -> usize {
-        Self::LEAST.max(live / 8) + self.boost
+        Self::LEAST.max(live / 4) + self.boost.min(Self::MOST_BOOST + 8 * live)
+    }
+
+    /// Whether a heap with so many pages live and dirty takes more than ever before.
+    pub(crate) fn is_peak(&self, live: usize, dirty: usize) -> bool {
+        live + dirty > self.peak
+    }
+
+    /// Notes how much the heap takes.
+    pub(crate) fn note_peak(&mut self, live: usize, dirty: usize) {
+        self.peak = self.peak.max(live + dirty);
+    }
+
+    /// The cap at a peak.
+    pub(crate) fn lean(live: usize) -> usize {
+        (Self::LEAST / 4).max(live / 32)
     }
 
     /// Pages were taken that are not resident: where they had just been given back, that was a mistake.
     pub(crate) fn wanted(&mut self, pages: usize) {
         let regretted = pages.min(self.regrettable);
         self.regrettable -= regretted;
-        self.boost = (self.boost + regretted).min(Self::MOST_BOOST);
+        self.boost = (self.boost + regretted).min(Self::MOST_REGRET);
     }
 
     /// Pages were given back.
     pub(crate) fn gave_back(&mut self, pages: usize) {
-        self.regrettable = (self.regrettable + pages).min(2 * Self::MOST_BOOST);
+        self.regrettable = (self.regrettable + pages).min(Self::MOST_REGRET);
     }
 
     /// Lets what was learnt fade: half of it a second.

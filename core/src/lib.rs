@@ -112,6 +112,8 @@ pub mod claim;
 mod claim_lists;
 #[cfg(not(loom))]
 mod central;
+#[cfg(not(loom))]
+mod partial;
 mod shelf;
 #[cfg(not(loom))]
 mod span;
@@ -119,6 +121,8 @@ mod span;
 mod back;
 #[cfg(not(loom))]
 pub mod page_map;
+#[cfg(not(loom))]
+mod keyed_map;
 mod queue;
 #[cfg(not(loom))]
 mod rescue;
@@ -169,6 +173,7 @@ mod exports {
     pub use crate::fault::{Fault, FaultKind};
     pub use crate::grain::{Coarse, Compact, Fine, Grain, GranuleClass, Granules, Index, Tiny, Wide};
     pub use crate::heap::Heap;
+    pub use crate::keyed_map::KeyedMap;
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{

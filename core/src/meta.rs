@@ -8,7 +8,7 @@
 use crate::chunk::{Chunk, ChunkRef};
 use crate::ground::Counted;
 use crate::list::List;
-use crate::platform::{Contents, PageSource};
+use crate::platform::{Contents, Mapped, PageSource};
 use crate::span::{InList, Kind, Span, SpanRef};
 use crate::units::{PAGE_SIZE, PageRun, Pages, align_up};
 use core::ptr::NonNull;
@@ -106,9 +106,9 @@ impl Meta {
         let mut skip = padding(self.bump)?;
         if skip + bytes > self.left {
             // What is left of the last block is given up; a block starts with its own node in the list.
-            let mapped = source.map(self.block, PAGE_SIZE)?;
-            self.file(PageRun { start: mapped.start, pages: self.block }, mapped.contents, mapped.start);
-            (self.bump, self.left) = (mapped.start, self.block.bytes());
+            let (mapped, pages) = self.map_block(source, size_of::<MapNode>() + bytes)?;
+            self.file(PageRun { start: mapped.start, pages }, mapped.contents, mapped.start);
+            (self.bump, self.left) = (mapped.start, pages.bytes());
             self.skip(size_of::<MapNode>());
             skip = padding(self.bump)?;
         }
@@ -117,6 +117,14 @@ impl Meta {
         self.skip(bytes);
         Some(carved)
     }
+
+    /// A block of the usual length, or where the source has none (an address space with a limit), a short one.
+    fn map_block(&self, source: &Counted<impl PageSource>, bytes: usize) -> Option<(Mapped, Pages)> {
+        let short = Pages(Self::SHORT.0.max(Pages::holding(bytes + PAGE_SIZE)?.0));
+        [self.block, short].into_iter().find_map(|pages| Some((source.map(pages, PAGE_SIZE)?, pages)))
+    }
+
+    const SHORT: Pages = Pages(64);
 
     fn skip(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.left);

@@ -161,6 +161,7 @@ impl PageHeap {
         span.contents.set(if unknown.is_empty() { Contents::Zeroed } else { Contents::Unknown });
         span.chunk.set(Some(chunk));
         self.enter(ground, span);
+        self.slim(ground);
         Some((span, Stale::Pages { unknown, first }))
     }
 
@@ -217,6 +218,7 @@ impl PageHeap {
         self.bins.insert(&InBin, chunk);
         self.counts.empty += 1;
         self.mapped(CHUNK_PAGES);
+        ground.set_held(self.counts.mapped);
         if self.is_large_and_dense() {
             ground.source.advise_huge(chunk.run(0..CHUNK_PAGES));
         }
@@ -333,6 +335,17 @@ impl PageHeap {
                 break;
             }
         }
+    }
+
+    /// Where the heap would take more than ever before: gives back free pages that did not fit, as long as they are more than
+    /// the lean cap.
+    pub(crate) fn slim<P: Platform>(&mut self, ground: &Ground<P>) {
+        while self.keep.is_peak(self.counts.live, self.counts.dirty) && self.counts.dirty > Keep::lean(self.counts.live) {
+            if self.give_back_oldest(ground) == 0 {
+                break;
+            }
+        }
+        self.keep.note_peak(self.counts.live, self.counts.dirty);
     }
 
     /// Gives back the oldest idle huge mapping, or all dirty pages of the chunk that has had some the longest. Returns pages.

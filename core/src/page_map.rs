@@ -44,6 +44,14 @@ impl Entry {
     pub(crate) fn class(self) -> Option<SizeClass> {
         SizeClass::from_index(self.0.addr() & CLASS_MASK)
     }
+
+    /// The [key](SizeClass::key) of the span's objects; 0 where there is no span, or a large block.
+    pub(crate) fn key(self) -> u64 {
+        match (self.class(), self.span()) {
+            (Some(class), Some(span)) => class.key(span.start().addr().get()),
+            _ => 0,
+        }
+    }
 }
 
 /// Maps pages to entries.
@@ -56,6 +64,14 @@ pub unsafe trait PageMap: Sync {
 
     /// The entry of the page that `address` lies in. Any address may be asked for. Constant time.
     fn get(&self, address: usize) -> Entry;
+
+    /// The class of the object that starts at `address`, where the map has a short way to it: the fast path of a free by
+    /// address. `None` says nothing; [`get`](Self::get) knows.
+    #[inline(always)]
+    fn object(&self, address: usize) -> Option<SizeClass> {
+        let _ = address;
+        None
+    }
 
     /// Makes sure that [`set`](Self::set) works for `pages` pages from `start`. With any lock or none: several contexts may
     /// be at it.
@@ -184,12 +200,15 @@ impl<const BASE: usize, const CHUNKS: usize> WindowMap<BASE, CHUNKS> {
     }
 
     #[inline(always)]
-    fn entry(&self, address: usize) -> Option<&AtomicPtr<Span>> {
+    fn leaf(&self, address: usize) -> Option<&ChunkLeaf> {
         // Acquire pairs with the Release in `ensure`: a table's zeroes are seen before its address.
         // SAFETY: a published leaf is a zeroed table of the right size that lives as long as the heap.
-        let leaf = unsafe { self.place(address)?.load(Ordering::Acquire).as_ref()? };
-        Some(&leaf[(address >> PAGE_SHIFT) % CHUNK_PAGES])
+        unsafe { self.place(address)?.load(Ordering::Acquire).as_ref() }
     }
+}
+
+const fn page_of_chunk(address: usize) -> usize {
+    (address >> PAGE_SHIFT) % CHUNK_PAGES
 }
 
 // SAFETY: `set` and `get` use the same place for an address, and no two addresses of different pages in the window share
@@ -200,7 +219,7 @@ unsafe impl<const BASE: usize, const CHUNKS: usize> PageMap for WindowMap<BASE, 
     #[inline(always)]
     fn get(&self, address: usize) -> Entry {
         // Acquire pairs with the Release in `set`: the descriptor is seen before its address.
-        self.entry(address).map_or(Entry::NONE, |entry| Entry(entry.load(Ordering::Acquire)))
+        self.leaf(address).map_or(Entry::NONE, |leaf| Entry(leaf[page_of_chunk(address)].load(Ordering::Acquire)))
     }
 
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
@@ -220,9 +239,9 @@ unsafe impl<const BASE: usize, const CHUNKS: usize> PageMap for WindowMap<BASE, 
     }
 
     fn set(&self, address: usize, entry: Entry) -> bool {
-        let Some(place) = self.entry(address) else { return false };
+        let Some(leaf) = self.leaf(address) else { return false };
         // Release pairs with the Acquire in `get`.
-        place.store(entry.0, Ordering::Release);
+        leaf[page_of_chunk(address)].store(entry.0, Ordering::Release);
         true
     }
 }

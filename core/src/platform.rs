@@ -30,7 +30,8 @@ pub trait Platform: Sized + 'static {
     /// How a cached block is marked, so that a second free of it is seen.
     type Seal: Seal;
 
-    /// Bytes that one core may keep in its lists, all classes together.
+    /// Bytes that one core may keep in its lists, all classes together; less while the heap is small (a 64th of what it holds,
+    /// at least 512 KiB).
     const CORE_BUDGET: usize = 3 << 19;
 
     /// Pages that the pool of the heap's own data maps at a time. Only what is touched costs memory where the source maps
@@ -273,6 +274,17 @@ pub unsafe trait CoreLists: Sync {
     /// Puts `block` on this core's list of `class`. `Err`: a miss (the list is full, or not set up), the block comes back.
     fn push(&self, class: Self::Class, block: Block) -> Result<(), Block>;
 
+    /// As [`pop`](Self::pop), for who has missed: by ways that take longer, too. A home whose fast way is not always open has
+    /// the other one here, so that `pop` stays short where it is inlined.
+    fn pop_again(&self, class: Self::Class) -> Option<Block> {
+        self.pop(class)
+    }
+
+    /// As [`push`](Self::push), for who has missed.
+    fn push_again(&self, class: Self::Class, block: Block) -> Result<(), Block> {
+        self.push(class, block)
+    }
+
     /// Takes this core's whole list of `class`; the empty chain on a miss.
     fn take_all(&self, class: Self::Class) -> Chain;
 
@@ -330,6 +342,11 @@ pub(crate) trait Backend {
 
     /// Takes up to `n` blocks, at least one; a chain that was given before may come back whole, with up to a batch.
     fn take(&self, class: Self::Class, n: usize) -> Result<Taken, Shortage>;
+
+    /// What a core's lists may hold together, where `most` is the most: less while the back holds little.
+    fn budget(&self, most: usize) -> usize {
+        most
+    }
 
     /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.
     fn give(&self, class: Self::Class, chain: Chain);

@@ -17,6 +17,7 @@
 use crate::platform::Class;
 use crate::slab::{ListCounts, Slot};
 use crate::units::{PAGE_SIZE, Pages, align_up};
+use core::hint::cold_path;
 
 /// Bytes between the small classes, and the least alignment of every block.
 pub const STEP: usize = 16;
@@ -28,9 +29,12 @@ const DOUBLINGS: usize = 8;
 /// Objects in a span, at most: the bits that a span descriptor has.
 pub const MAX_OBJECTS: usize = 1024;
 
-/// One of the small block sizes.
+/// One of the small block sizes: its index, times the bytes of a slot, so that a fast path gets to the slot of a class without
+/// a shift.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct SizeClass(u8);
+pub struct SizeClass(u16);
+
+const SLOT: usize = size_of::<Slot>();
 
 /// What the table says of one class.
 #[derive(Clone, Copy, Debug)]
@@ -59,50 +63,76 @@ impl SizeClass {
     ///
     /// An over-aligned request gets a class whose size is a multiple of the alignment: within a doubling every multiple of the
     /// step is a class, and a multiple of an alignment above the step is a multiple of the step.
-    #[inline(always)]
+    #[inline]
     pub const fn of(size: usize, align: usize) -> Option<Self> {
         if size > Self::MAX_SIZE || align > Self::MAX_ALIGN {
             return None;
         }
         if align <= STEP {
-            return Some(Self::holding(size));
+            return Some(Self::computed(size));
         }
         // An empty block needs the alignment, too.
         let size = (if size == 0 { 1 } else { size } + align - 1) & !(align - 1);
-        if size <= Self::MAX_SIZE { Some(Self::holding(size)) } else { None }
+        if size <= Self::MAX_SIZE { Some(Self::computed(size)) } else { None }
+    }
+
+    /// The same for what nearly every request is: up to 4 KiB and not over-aligned. `None` says nothing; [`of`](Self::of)
+    /// knows.
+    #[inline(always)]
+    pub const fn of_common(size: usize, align: usize) -> Option<Self> {
+        // Two branches that are nearly always guessed right: one over both conditions takes longer.
+        if align > STEP {
+            cold_path();
+            return None;
+        }
+        if size > TABLED_MAX {
+            cold_path();
+            return None;
+        }
+        Some(Self(TABLE[(size + STEP - 1) / STEP]))
     }
 
     #[inline(always)]
-    const fn holding(size: usize) -> Self {
+    const fn computed(size: usize) -> Self {
         if size <= LINEAR_MAX {
-            return Self(if size == 0 { 1 } else { size.div_ceil(STEP) as u8 });
+            return Self::at(if size == 0 { 1 } else { size.div_ceil(STEP) });
         }
         // size - 1 = 1.xyz… × 2^top: `top` names the doubling, the next three bits the step in it.
         let top = (size - 1).ilog2();
         let doubling = (top - LINEAR_MAX.ilog2()) as usize;
         let step = ((size - 1) >> (top - STEPS_A_DOUBLING.ilog2())) % STEPS_A_DOUBLING;
-        Self((LINEAR + 1 + doubling * STEPS_A_DOUBLING + step) as u8)
+        Self::at(LINEAR + 1 + doubling * STEPS_A_DOUBLING + step)
+    }
+
+    /// Where the slot of the class is in a slab, in bytes.
+    #[inline(always)]
+    pub const fn slot_offset(self) -> usize {
+        self.0 as usize
     }
 
     /// The class with `index`, 1 to [`COUNT`](Self::COUNT).
     #[inline(always)]
     pub const fn from_index(index: usize) -> Option<Self> {
-        if index >= 1 && index <= Self::COUNT { Some(Self(index as u8)) } else { None }
+        if index >= 1 && index <= Self::COUNT { Some(Self::at(index)) } else { None }
     }
 
     /// All classes, smallest first.
     pub fn all() -> impl Iterator<Item = Self> {
-        (1..=Self::COUNT as u8).map(Self)
+        (1..=Self::COUNT).map(Self::at)
     }
 
     /// Its place in tables: 1 to [`COUNT`](Self::COUNT).
     #[inline(always)]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.0 as usize / SLOT
+    }
+
+    const fn at(index: usize) -> Self {
+        Self((index * SLOT) as u16)
     }
 
     const fn row(self) -> &'static Row {
-        &ROWS[self.0 as usize]
+        &ROWS[self.index()]
     }
 
     /// Bytes of a block.
@@ -136,6 +166,61 @@ impl SizeClass {
     }
 }
 
+impl SizeClass {
+    /// What the page map says of the pages of a span of this class that starts at `start`: by it, [`of_key`](Self::of_key)
+    /// tells where objects start. The class, in twelve bits, and in the others (rounded up) where the last object
+    /// starts, times the class's multiplier, all modulo 2^64.
+    pub(crate) const fn key(self, start: usize) -> u64 {
+        let last = start as u64 + (self.objects() as u64 - 1) * self.size() as u64;
+        (last.wrapping_mul(MULTIPLIERS[self.index()].0).wrapping_add(CLASS) & !CLASS) | self.0 as u64
+    }
+
+    /// The class of the object that starts at `address`, in a page whose key this is; `None` where none starts there, or the
+    /// key is 0 (for an address from 1 to 2^47).
+    ///
+    /// After Lemire, Kaser and Kurz, "Faster remainder by direct computation" (2019): `n × ceil(2^64 / d)` modulo 2^64 is
+    /// small exactly where `d` divides `n`, here the distance from `address` up to the last object. The multiplier is a little
+    /// greater than theirs, so that a distance below zero (the tail behind the last object) never looks small, in spite of
+    /// the twelve bits.
+    #[inline(always)]
+    pub(crate) const fn of_key(key: u64, address: usize) -> Option<Self> {
+        // The class of a key is one: keys are made by `key`.
+        let class = Self((key & CLASS) as u16);
+        let distance = key.wrapping_sub((address as u64).wrapping_mul(MULTIPLIERS[class.index()].0));
+        if distance >> SMALL == 0 { Some(class) } else { None }
+    }
+}
+
+/// The bits of a key that hold the class.
+const CLASS: u64 = 0xfff;
+
+/// A product up to 2^40 counts as small. Bounds, for spans up to 2^20 bytes and d up to 2^18: with m = ceil(2^64 / d) + 512 the
+/// excess e = d × m − 2^64 is from 512 d to 513 d. Where n = k × d ≥ 0, the product is k × e + (0 to 8190) < 2^30; where d does
+/// not divide n, it is at least m > 2^45, and not within 2^44 of 2^64 from below; where n = −k × d, it is 2^64 − k × e + (0 to
+/// 8190), and k × e ≥ 512 × 16.
+const SMALL: u32 = 40;
+
+/// As long as a slot, so that a class leads to it without a shift, too.
+#[repr(align(16))]
+#[derive(Clone, Copy)]
+struct Multiplier(u64);
+
+const KEYS: usize = (CLASS as usize + 1) / SLOT;
+
+/// The multipliers of the classes; as many as twelve bits name, so that they need no bounds check. Of index 0, "no class", one
+/// by which nothing is small: −address × 2^16.
+static MULTIPLIERS: [Multiplier; KEYS] = multipliers();
+
+const fn multipliers() -> [Multiplier; KEYS] {
+    let mut multipliers = [Multiplier(1 << 16); KEYS];
+    let mut index = 1;
+    while index < SizeClass::INDEXES {
+        multipliers[index] = Multiplier(((1_u128 << 64).div_ceil(ROWS[index].size as u128) + 512) as u64);
+        index += 1;
+    }
+    multipliers
+}
+
 impl Class for SizeClass {
     type Table<T: Sync> = [T; Self::INDEXES];
     const SLOTS: [Slot; Self::INDEXES] = [const { Slot::EMPTY }; Self::INDEXES];
@@ -161,6 +246,23 @@ impl Class for SizeClass {
     fn cost(self) -> usize {
         self.size()
     }
+}
+
+/// The greatest size whose class is looked up: sizes on both sides of the linear part come mixed, and a branch between them
+/// is often guessed wrong.
+const TABLED_MAX: usize = 4 * LINEAR_MAX;
+
+/// The class of every size up to that, by steps: a few lines of cache.
+static TABLE: [u16; TABLED_MAX / STEP + 1] = table();
+
+const fn table() -> [u16; TABLED_MAX / STEP + 1] {
+    let mut table = [0; TABLED_MAX / STEP + 1];
+    let mut steps = 0;
+    while steps < table.len() {
+        table[steps] = SizeClass::computed(steps * STEP).0;
+        steps += 1;
+    }
+    table
 }
 
 const INVERSE_SHIFT: u32 = 40;
@@ -218,14 +320,15 @@ const fn rows() -> [Row; SizeClass::INDEXES] {
 }
 
 const _: () = {
+    assert!(SLOT == 16 && size_of::<Multiplier>() == SLOT && SizeClass::INDEXES <= KEYS);
     let mut index = 1;
     while index < SizeClass::INDEXES {
         let row = ROWS[index];
         let (size, below) = (row.size as usize, ROWS[index - 1].size as usize);
         assert!(size > below, "monotonic");
         assert!(size.is_multiple_of(STEP), "aligned");
-        assert!(SizeClass::holding(size).0 as usize == index, "round trip");
-        assert!(SizeClass::holding(below + 1).0 as usize == index, "no gap below");
+        assert!(SizeClass::computed(size).index() == index, "round trip");
+        assert!(SizeClass::computed(below + 1).index() == index, "no gap below");
         assert!(size <= 128 || (size - below - 1) * 8 <= size, "waste at most 12.5 % above 128 bytes");
         assert!(row.objects >= 1 && row.objects as usize <= MAX_OBJECTS, "objects fit the descriptor");
         assert!((row.pages as usize * PAGE_SIZE % size) * 16 <= row.pages as usize * PAGE_SIZE, "tail at most 1/16");

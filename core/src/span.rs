@@ -55,6 +55,8 @@ pub struct Span {
     pub(crate) kind: Cell<Kind>,
     /// What is known of objects that were never handed out.
     pub(crate) contents: Cell<Contents>,
+    /// The list of its class that it is in, see [`partial`](crate::partial).
+    pub(crate) quarter: Cell<u8>,
     out: Cell<u16>,
     fresh: Cell<u16>,
     /// The whole run; for a rescued block, with the page before `start`.
@@ -110,6 +112,7 @@ impl Span {
             start: Cell::new(nowhere),
             kind: Cell::new(Kind::Unused),
             contents: Cell::new(Contents::Unknown),
+            quarter: Cell::new(0),
             out: Cell::new(0),
             fresh: Cell::new(0),
             run: Cell::new(PageRun { start: nowhere, pages: Pages(0) }),

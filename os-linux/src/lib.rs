@@ -54,7 +54,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use freestone_core::{Fault, Heap, Pages, Platform, RadixMap, Seal, Unsealed};
+use freestone_core::{Fault, Heap, KeyedMap, Pages, Platform, RadixMap, Seal, Unsealed};
 
 /// The home of a heap in a Linux process; `S` is how cached blocks are marked.
 #[derive(Debug)]
@@ -70,11 +70,12 @@ impl<S: Seal> Platform for Linux<S> {
     type Source = MmapPages;
     type Lists = LinuxLists;
     type Lock = FutexLock;
-    type Map = RadixMap;
+    /// Keys for 16 GiB: a table of 32 MiB of addresses, out of the block of the heap's own data.
+    type Map = KeyedMap<RadixMap, { 4 << 20 }>;
     type Seal = S;
 
-    /// 4 MiB, of which only what is touched costs memory: page map, board and first descriptors by one system call.
-    const META_BLOCK: Pages = Pages(1024);
+    /// 40 MiB, of which only what is touched costs memory: page map, board and first descriptors by one system call.
+    const META_BLOCK: Pages = Pages(10 << 10);
 
     fn now_ms() -> Option<u64> {
         clock::now_ms()

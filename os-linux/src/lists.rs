@@ -2,24 +2,28 @@
 //! core's [`claim`], as `mode.rs` says, and `rseq.rs` for the fence.
 //!
 //! "Core" is the processor's number where restartable sequences work, otherwise a slot picked by the thread pointer. Lists
-//! start on a static board without slabs, on which everything misses; the first [`prepare`](CoreLists::prepare) makes a board,
-//! and each core's first one its slab, a page long.
+//! start without a board, so that everything misses; the first [`prepare`](CoreLists::prepare) makes one, and each core's first
+//! one opens its slab, a page of it.
 //!
 //! Invariants: `I1` board and slabs are made, and cores parked, under `lock` only, which is never waited for but by a fork;
 //! `I2` the head words of one slab are touched by sections of its own core only, or by whoever has parked that core.
 
-use crate::board::{Board, CORES, NO_SLABS};
+use crate::board::Board;
 use crate::lock::FutexLock;
-use crate::mode::{Mode, mode, settle};
-use crate::{rseq, sections, thread_lists};
-use core::ptr::NonNull;
+use crate::mode::{Mode, area, mode, settle};
+use crate::{rseq, sections, sys, thread_lists};
+use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use freestone_core::{Block, Chain, CoreLists, Entry, Lock, PAGE_SIZE, Refused, Side, SizeClass, Slab, Slot, Tables};
+use freestone_core::{Block, Chain, CoreLists, Entry, Lock, Refused, Side, SizeClass, Slab, Slot, Tables};
 
 /// The lists of one heap: for each core and class a list of free blocks, worked on by restartable sequences or by claims.
 #[derive(Debug)]
 pub struct LinuxLists {
     board: AtomicPtr<Board>,
+    /// The board, once it is there, if the lists go by sections: the one thing that the fast path asks.
+    sections: AtomicPtr<Board>,
+    /// Cores that the board has pages for.
+    room: AtomicUsize,
     /// One more than the highest core that has a slab.
     cores: AtomicUsize,
     lock: FutexLock,
@@ -35,7 +39,9 @@ unsafe impl CoreLists for LinuxLists {
     type Class = SizeClass;
 
     const NEW: Self = Self {
-        board: AtomicPtr::new((&raw const NO_SLABS).cast_mut()),
+        board: AtomicPtr::new(null_mut()),
+        sections: AtomicPtr::new(null_mut()),
+        room: AtomicUsize::new(0),
         cores: AtomicUsize::new(0),
         lock: FutexLock::NEW,
         frozen: AtomicBool::new(false),
@@ -43,38 +49,57 @@ unsafe impl CoreLists for LinuxLists {
 
     #[inline(always)]
     fn pop(&self, class: SizeClass) -> Option<Block> {
-        let Mode::Rseq(area) = mode() else { return self.pop_claimed(class) };
-        // SAFETY: the mode names the area, and says that all lists go by sections.
-        let block = NonNull::new(unsafe { sections::pop(area, self.board(), class) })?;
+        let (area, board) = self.sections()?;
+        // SAFETY: all lists of this board go by sections, on this area.
+        let block = NonNull::new(unsafe { sections::pop(area, board, class) })?;
         // SAFETY: the section took it out of the list, which owned it.
         Some(unsafe { Block::from_ptr(block) })
     }
 
     #[inline(always)]
     fn push(&self, class: SizeClass, block: Block) -> Result<(), Block> {
-        let Mode::Rseq(area) = mode() else { return self.push_claimed(class, block) };
+        let Some((area, board)) = self.sections() else { return Err(block) };
         let block = block.into_ptr();
         // SAFETY: as for `pop`; the block was a token a line above.
-        if unsafe { sections::push(area, self.board(), class, block.as_ptr()) } {
+        if unsafe { sections::push(area, board, class, block.as_ptr()) } {
             return Ok(());
         }
         // SAFETY: the list did not take it.
         Err(unsafe { Block::from_ptr(block) })
     }
 
-    #[inline]
-    fn take_all(&self, class: SizeClass) -> Chain {
-        let Mode::Rseq(area) = mode() else { return self.take_all_claimed(class) };
-        // SAFETY: as for `pop`; the section took the list's word out, so that its blocks are owned here.
-        unsafe { Chain::from_word(sections::take_all(area, self.board(), class)) }
+    fn pop_again(&self, class: SizeClass) -> Option<Block> {
+        match self.claimable(class) {
+            Some(slot) => slot.head.pop(),
+            None => self.pop(class),
+        }
     }
 
-    #[inline]
+    fn push_again(&self, class: SizeClass, block: Block) -> Result<(), Block> {
+        match self.claimable(class) {
+            // Relaxed: a limit is only a number.
+            Some(slot) => slot.head.push(slot.limit.load(Ordering::Relaxed), block),
+            None => self.push(class, block),
+        }
+    }
+
+    fn take_all(&self, class: SizeClass) -> Chain {
+        if let Some(slot) = self.claimable(class) {
+            return slot.head.take_all();
+        }
+        let Some((area, board)) = self.sections() else { return Chain::EMPTY };
+        // SAFETY: as for `pop`; the section took the list's word out, so that its blocks are owned here.
+        unsafe { Chain::from_word(sections::take_all(area, board, class)) }
+    }
+
     fn put_chain(&self, class: SizeClass, chain: Chain) -> Result<(), Chain> {
-        let Mode::Rseq(area) = mode() else { return self.put_chain_claimed(class, chain) };
+        if let Some(slot) = self.claimable(class) {
+            return slot.head.put_chain(chain);
+        }
+        let Some((area, board)) = self.sections() else { return Err(chain) };
         let word = chain.into_word();
         // SAFETY: as for `pop`; the chain was owned a line above.
-        if unsafe { sections::put_chain(area, self.board(), class, word) } {
+        if unsafe { sections::put_chain(area, board, class, word) } {
             return Ok(());
         }
         // SAFETY: the list did not take it.
@@ -95,7 +120,7 @@ unsafe impl CoreLists for LinuxLists {
 
     fn prepare(&self, tables: &dyn Tables) -> bool {
         settle();
-        let Some(core) = here().filter(|core| *core < CORES) else { return false };
+        let Some(core) = here() else { return false };
         self.slab(core).is_some() || self.exclusively(|| self.furnish(core, tables)).unwrap_or(false)
     }
 
@@ -111,7 +136,10 @@ unsafe impl CoreLists for LinuxLists {
 
     #[inline]
     fn slab(&self, core: usize) -> Option<&Slab> {
-        self.board().slab(core)
+        // Relaxed: written before the board was published.
+        let board = self.board().filter(|_| core < self.room.load(Ordering::Relaxed))?;
+        // SAFETY: the board has a page for this core.
+        unsafe { board.slab(core) }
     }
 
     fn freeze(&self) {
@@ -125,7 +153,7 @@ unsafe impl CoreLists for LinuxLists {
 
     fn thaw(&self, side: Side) {
         if side == Side::Child && mode() == Mode::Claims {
-            self.board().all(self.cores()).for_each(Slab::drop_claims);
+            (0..self.cores()).filter_map(|core| self.slab(core)).for_each(Slab::drop_claims);
         }
         if self.lock.is_mine() && self.frozen.swap(false, Ordering::Relaxed) {
             // SAFETY: entered by `freeze`, in this thread or in the one that it is the fork of.
@@ -145,44 +173,29 @@ fn here() -> Option<usize> {
 }
 
 impl LinuxLists {
+    /// Area and board of the sections; `None` where lists go by claims, or there is no board yet.
     #[inline(always)]
-    fn board(&self) -> &Board {
-        // Acquire pairs with the Release in `make_board`: the board's zeroes are seen before its address.
-        // SAFETY: the static board, or one that lives as long as the heap, and so as these lists.
-        unsafe { &*self.board.load(Ordering::Acquire) }
+    fn sections(&self) -> Option<(isize, &Board)> {
+        // Acquire pairs with the Release in `make_board`: board and mode are seen before the board's address.
+        // SAFETY: null, or a board that lives as long as the heap, and so as these lists.
+        let board = unsafe { self.sections.load(Ordering::Acquire).as_ref()? };
+        Some((area(), board))
     }
 
-    /// This thread's list of `class`, where lists go by claims. Out of line, with all that use it: the sections are the fast
-    /// path, of which every caller has a copy.
     #[inline(always)]
+    fn board(&self) -> Option<&Board> {
+        // Acquire pairs with the Release in `make_board`: the board is seen before its address.
+        // SAFETY: as for `sections`.
+        unsafe { self.board.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// This thread's list of `class`, where lists go by claims.
+    #[inline]
     fn claimable(&self, class: SizeClass) -> Option<&Slot> {
         match mode() {
-            Mode::Claims => Some(self.board().slab(thread_lists::slot_number())?.slot(class)),
+            Mode::Claims => Some(self.slab(thread_lists::slot_number())?.slot(class)),
             _ => None,
         }
-    }
-
-    #[inline(never)]
-    fn pop_claimed(&self, class: SizeClass) -> Option<Block> {
-        self.claimable(class)?.head.pop()
-    }
-
-    #[inline(never)]
-    fn push_claimed(&self, class: SizeClass, block: Block) -> Result<(), Block> {
-        let Some(slot) = self.claimable(class) else { return Err(block) };
-        // Relaxed: a limit is only a number.
-        slot.head.push(slot.limit.load(Ordering::Relaxed), block)
-    }
-
-    #[inline(never)]
-    fn take_all_claimed(&self, class: SizeClass) -> Chain {
-        self.claimable(class).map_or(Chain::EMPTY, |slot| slot.head.take_all())
-    }
-
-    #[inline(never)]
-    fn put_chain_claimed(&self, class: SizeClass, chain: Chain) -> Result<(), Chain> {
-        let Some(slot) = self.claimable(class) else { return Err(chain) };
-        slot.head.put_chain(chain)
     }
 
     /// Does `work` inside the lock; `None` where somebody else is inside, or this thread is already (`I1`).
@@ -202,31 +215,40 @@ impl LinuxLists {
         if self.slab(core).is_some() {
             return true;
         }
-        let Some(board) = self.make_board(tables) else { return false };
-        let Some(slab) = tables.table(PAGE_SIZE) else { return false };
-        board.publish(core, slab.cast());
+        // Relaxed: written under the lock of the lists, which this context holds.
+        let Some(board) = self.make_board(tables).filter(|_| core < self.room.load(Ordering::Relaxed)) else { return false };
+        // SAFETY: the board has a page for this core.
+        unsafe { board.make(core) };
         // Release pairs with the Acquire in `cores`.
         self.cores.fetch_max(core + 1, Ordering::Release);
         true
     }
 
     fn make_board(&self, tables: &dyn Tables) -> Option<&Board> {
-        if core::ptr::eq(self.board(), &NO_SLABS) {
-            let board = tables.table(size_of::<Board>())?;
+        if self.board().is_none() {
+            let room = sys::cores().possible;
+            let zeroes = tables.table(Board::bytes(room))?;
+            // SAFETY: a zeroed table of that size, aligned to a page, for as long as the heap lives.
+            let board = unsafe { Board::in_place(zeroes) }.as_ptr();
+            // Relaxed: published with the board.
+            self.room.store(room, Ordering::Relaxed);
             if matches!(mode(), Mode::Rseq(_)) {
                 rseq::register_fence();
+                // Release pairs with the Acquire in `sections`.
+                self.sections.store(board, Ordering::Release);
             }
             // Release pairs with the Acquire in `board`.
-            self.board.store(board.cast().as_ptr(), Ordering::Release);
+            self.board.store(board, Ordering::Release);
         }
-        Some(self.board())
+        self.board()
     }
 
     /// Takes all lists of `core` while its sections miss, and hands them out after they work again. The lock is held to the
     /// end, so that no fork comes upon chains that only this thread knows.
     fn steal_parked(&self, core: usize, slab: &Slab, sink: &mut dyn FnMut(SizeClass, Chain)) -> Result<(), Refused> {
-        let board = self.board();
-        board.park(core);
+        let Some(board) = self.board() else { return Ok(()) };
+        // SAFETY: the core has a slab, so the board has its page.
+        unsafe { board.park(core) };
         let fenced = rseq::fence(core);
         let mut words = [0; SizeClass::INDEXES];
         if fenced.is_ok() {
@@ -237,7 +259,8 @@ impl LinuxLists {
                 unsafe { slot.head.word() }.store(0, Ordering::Relaxed);
             }
         }
-        board.unpark(core);
+        // SAFETY: as above.
+        unsafe { board.unpark(core) };
         for (class, word) in SizeClass::all().zip(&words[1..]).filter(|(_, word)| **word != 0) {
             // SAFETY: the list's word, taken out of it above.
             sink(class, unsafe { Chain::from_word(*word) });

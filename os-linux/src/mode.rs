@@ -9,7 +9,7 @@ const UNDECIDED: usize = 0;
 const CLAIMS: usize = 1;
 
 /// [`UNDECIDED`], [`CLAIMS`], or the offset of the rseq area from the thread pointer: a multiple of 32 that is not 0, as the
-/// thread pointer's own word lies at 0. One word, so that the fast path asks "which way" and "where" by one load.
+/// thread pointer's own word lies at 0.
 static WAY: AtomicUsize = AtomicUsize::new(UNDECIDED);
 
 /// The way in which the lists of this process work.
@@ -32,6 +32,14 @@ pub fn mode() -> Mode {
         CLAIMS => Mode::Claims,
         offset => Mode::Rseq(offset.cast_signed()),
     }
+}
+
+/// The offset of the rseq area, where restartable sequences are the way: only for who knows that (a board of sections is
+/// published after the decision for them).
+#[inline(always)]
+pub(crate) fn area() -> isize {
+    // Relaxed: whoever may call this has seen what was published after it.
+    WAY.load(Ordering::Relaxed).cast_signed()
 }
 
 /// Decides if nobody has, and takes the calling thread in where threads have to register.

@@ -2,16 +2,21 @@
 //! `slab.rs`, and on the words of its `chain.rs`.
 //!
 //! ```text
-//!            lea   t, descriptor                      what the kernel is to know: begin, length, abort address
-//!            mov   fs:[area + SECTION], t
-//!   begin    mov   t, fs:[area + CORE]                the core; -1 where the thread is not registered
-//!            cmp   t, CORES;  jae miss
-//!            mov   t, [board + t × 8 + ENTRIES]       0 leads to the empty slab, which misses
-//!              …   [t + slot]                         `slot` = board + class × 16, so t + slot is the slab's slot
-//!            mov   [t + slot], new word               the commit: one store, the last instruction
+//!            lea     rcx, descriptor                 what the kernel is to know: begin, length, abort address
+//!            mov     fs:[area + SECTION], rcx
+//!   begin    movsxd  rcx, fs:[area + CORE]           the core; below 0 where the thread is not registered
+//!            shl     rcx, SHIFT
+//!            add     rcx, board                      the core's page
+//!            cmp     [rcx + OPEN], 0                 no slab, or parked
+//!            je      miss
+//!              …     [rcx + rdx]                     `rdx` = class × 16, so this is the slab's slot
+//!            mov     [rcx + rdx], new word           the commit: one store, the last instruction
 //!   end
 //!   abort    (in .text.unlikely, behind the signature) the same as a miss
 //! ```
+//!
+//! The slot is addressed by the same two registers in every section: processors that forward a store to a later load by the
+//! names in its address (Zen's do) then need no cycle for it.
 //!
 //! An abort is a miss and not a new try: trying again never ends under a debugger that steps by instruction.
 //! Invariants: `A1` a section stores to shared memory once, by its last instruction; `A2` it makes no call and no system call;
@@ -21,13 +26,13 @@
 //! The descriptors and abort stubs live in sections of their own; where the compiler duplicates a block, it duplicates them
 //! too.
 
-use crate::board::{Board, CORES, ENTRIES};
+use crate::board::{Board, OPEN, SHIFT};
 use crate::rseq::{CORE, SECTION, SIGNATURE};
 use core::arch::asm;
-use core::mem::{offset_of, size_of};
+use core::mem::offset_of;
 use freestone_core::{SizeClass, Slot};
 
-/// Up to the load of the core's entry into `{t}`; leaves for `6` where there is no core.
+/// Up to the core's page in `rcx`; leaves for `6` where its slab is not open.
 macro_rules! begin {
     () => {
         concat!(
@@ -36,13 +41,14 @@ macro_rules! begin {
             "77: .long 0, 0\n",
             ".quad 3f, 4f - 3f, 5f\n",
             ".popsection\n",
-            "lea {t}, [rip + 77b]\n",
-            "mov qword ptr fs:[{area} + {section}], {t}\n",
+            "lea rcx, [rip + 77b]\n",
+            "mov qword ptr fs:[{area} + {section}], rcx\n",
             "3:\n",
-            "mov {t:e}, dword ptr fs:[{area} + {core}]\n",
-            "cmp {t:e}, {cores}\n",
-            "jae 6f\n",
-            "mov {t}, qword ptr [{board} + {t} * 8 + {entries}]",
+            "movsxd rcx, dword ptr fs:[{area} + {core}]\n",
+            "shl rcx, {shift}\n",
+            "add rcx, {board}\n",
+            "cmp dword ptr [rcx + {open}], 0\n",
+            "je 6f",
         )
     };
 }
@@ -63,12 +69,6 @@ macro_rules! end {
     };
 }
 
-/// The address that, added to an entry, is that of the slot of `class`.
-#[inline(always)]
-fn slot_base(board: &Board, class: SizeClass) -> *const u8 {
-    (&raw const *board).cast::<u8>().wrapping_add(class.index() * size_of::<Slot>())
-}
-
 /// Takes the first block of this core's list; null on a miss.
 ///
 /// # Safety
@@ -81,16 +81,16 @@ pub(crate) unsafe fn pop(area: isize, board: &Board, class: SizeClass) -> *mut u
     unsafe {
         asm!(
             begin!(),
-            "mov {block}, qword ptr [{t} + {slot}]",
-            "shr {block}, 16",
+            "mov rax, qword ptr [rcx + rdx]",
+            "shr rax, 16",
             "jz 4f",
-            "mov {next}, qword ptr [{block}]",
-            "mov qword ptr [{t} + {slot}], {next}",
-            end!("xor {block:e}, {block:e}\njmp 4b"),
-            area = in(reg) area, board = in(reg) board, slot = in(reg) slot_base(board, class),
-            t = out(reg) _, next = out(reg) _, block = out(reg) block,
-            core = const CORE, section = const SECTION, cores = const CORES, entries = const ENTRIES,
-            signature = const SIGNATURE, options(nostack),
+            "mov {next}, qword ptr [rax]",
+            "mov qword ptr [rcx + rdx], {next}",
+            end!("xor eax, eax\njmp 4b"),
+            area = in(reg) area, board = in(reg) board,
+            next = out(reg) _,
+            core = const CORE, section = const SECTION, shift = const SHIFT, open = const OPEN,
+            signature = const SIGNATURE, in("rdx") class.slot_offset(), out("rcx") _, out("rax") block, options(nostack),
         );
     }
     block
@@ -102,24 +102,23 @@ pub(crate) unsafe fn pop(area: isize, board: &Board, class: SizeClass) -> *mut u
 /// As for [`pop`]; the block is free, the caller's, and given up by a success.
 #[inline(always)]
 pub(crate) unsafe fn push(area: isize, board: &Board, class: SizeClass, block: *mut u8) -> bool {
-    // SAFETY: the section writes the block's first word, which is the caller's, and the head (`A1`). The empty slab's limit is
-    // 0, so nothing is written there. The count is below the limit, so it fits its 16 bits.
+    // SAFETY: the section writes the block's first word, which is the caller's, and the head (`A1`). The count is below the limit, so it fits its 16 bits.
     unsafe {
         asm!(
             begin!(),
-            "mov {head}, qword ptr [{t} + {slot}]",
+            "mov {head}, qword ptr [rcx + rdx]",
             "movzx {count:e}, {head:x}",
-            "cmp {count:x}, word ptr [{t} + {slot} + {limit}]",
+            "cmp {count:x}, word ptr [rcx + rdx + {limit}]",
             "jae 6f",
-            "mov qword ptr [{block}], {head}",
+            "mov qword ptr [rax], {head}",
             "lea {count}, [{count} + {word} + 1]",
-            "mov qword ptr [{t} + {slot}], {count}",
+            "mov qword ptr [rcx + rdx], {count}",
             end!("jmp {miss}"),
-            area = in(reg) area, board = in(reg) board, slot = in(reg) slot_base(board, class),
-            block = in(reg) block, word = in(reg) block.expose_provenance() << 16,
-            t = out(reg) _, head = out(reg) _, count = out(reg) _, miss = label { return false },
-            limit = const offset_of!(Slot, limit), core = const CORE, section = const SECTION, cores = const CORES,
-            entries = const ENTRIES, signature = const SIGNATURE, options(nostack),
+            area = in(reg) area, board = in(reg) board,
+            word = in(reg) block.expose_provenance() << 16,
+            head = out(reg) _, count = out(reg) _, miss = label { return false },
+            limit = const offset_of!(Slot, limit), core = const CORE, section = const SECTION, shift = const SHIFT, open = const OPEN,
+            signature = const SIGNATURE, in("rdx") class.slot_offset(), out("rcx") _, in("rax") block, options(nostack),
         );
     }
     true
@@ -132,19 +131,17 @@ pub(crate) unsafe fn push(area: isize, board: &Board, class: SizeClass, block: *
 #[inline(always)]
 pub(crate) unsafe fn take_all(area: isize, board: &Board, class: SizeClass) -> usize {
     let word: usize;
-    // SAFETY: the section reads the head and stores 0 (`A1`); it leaves where there is no slab (`B1`).
+    // SAFETY: the section reads the head and stores 0 (`A1`); it leaves where the slab is not open (`B1`).
     unsafe {
         asm!(
             begin!(),
-            "test {t}, {t}",
-            "jz 6f",
-            "mov {word}, qword ptr [{t} + {slot}]",
-            "mov qword ptr [{t} + {slot}], 0",
+            "mov {word}, qword ptr [rcx + rdx]",
+            "mov qword ptr [rcx + rdx], 0",
             end!("xor {word:e}, {word:e}\njmp 4b"),
-            area = in(reg) area, board = in(reg) board, slot = in(reg) slot_base(board, class),
-            t = out(reg) _, word = out(reg) word,
-            core = const CORE, section = const SECTION, cores = const CORES, entries = const ENTRIES,
-            signature = const SIGNATURE, options(nostack),
+            area = in(reg) area, board = in(reg) board,
+            word = out(reg) word,
+            core = const CORE, section = const SECTION, shift = const SHIFT, open = const OPEN,
+            signature = const SIGNATURE, in("rdx") class.slot_offset(), out("rcx") _, options(nostack),
         );
     }
     word
@@ -156,20 +153,18 @@ pub(crate) unsafe fn take_all(area: isize, board: &Board, class: SizeClass) -> u
 /// As for [`pop`]; the chain of `word` is the caller's, and given up by a success.
 #[inline(always)]
 pub(crate) unsafe fn put_chain(area: isize, board: &Board, class: SizeClass, word: usize) -> bool {
-    // SAFETY: the section stores the head, once, after it has read 0 there (`A1`); it leaves where there is no slab (`B1`).
+    // SAFETY: the section stores the head, once, after it has read 0 there (`A1`); it leaves where the slab is not open (`B1`).
     unsafe {
         asm!(
             begin!(),
-            "test {t}, {t}",
-            "jz 6f",
-            "cmp qword ptr [{t} + {slot}], 0",
+            "cmp qword ptr [rcx + rdx], 0",
             "jne 6f",
-            "mov qword ptr [{t} + {slot}], {word}",
+            "mov qword ptr [rcx + rdx], {word}",
             end!("jmp {miss}"),
-            area = in(reg) area, board = in(reg) board, slot = in(reg) slot_base(board, class), word = in(reg) word,
-            t = out(reg) _, miss = label { return false },
-            core = const CORE, section = const SECTION, cores = const CORES, entries = const ENTRIES,
-            signature = const SIGNATURE, options(nostack),
+            area = in(reg) area, board = in(reg) board,
+            word = in(reg) word, miss = label { return false },
+            core = const CORE, section = const SECTION, shift = const SHIFT, open = const OPEN,
+            signature = const SIGNATURE, in("rdx") class.slot_offset(), out("rcx") _, options(nostack),
         );
     }
     true

@@ -89,6 +89,24 @@ pub(crate) fn auxiliary(kind: libc::c_ulong) -> usize {
     }
 }
 
+/// How many cores there are.
+pub(crate) struct Cores {
+    /// In this process's affinity mask; 0 where the kernel does not say.
+    pub(crate) allowed: usize,
+    /// No core of this machine, now or later, has a number as high as this.
+    pub(crate) possible: usize,
+}
+
+/// Asks for the affinity mask, which the kernel writes as long as its greatest core number takes.
+pub(crate) fn cores() -> Cores {
+    const MOST: usize = 8192;
+    let mut mask = [0_u64; MOST / 64];
+    // SAFETY: the kernel writes at most the given length.
+    let written = unsafe { call(SCHED_GETAFFINITY, [0, size_of_val(&mask), (&raw mut mask).addr(), 0, 0, 0]) };
+    let allowed = mask.iter().map(|word| word.count_ones() as usize).sum();
+    Cores { allowed, possible: written.map_or(MOST, |bytes| bytes * 8) }
+}
+
 /// Whether the process has had one thread only, ever; `false` where libc does not say.
 pub(crate) fn single_threaded() -> bool {
     let flag = weak_symbol!("__libc_single_threaded", u8);

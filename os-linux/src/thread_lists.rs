@@ -28,19 +28,10 @@ pub(crate) fn slot_number() -> usize {
 
 /// Fixes the number of slots, once: some for each core that the process may use now.
 pub(crate) fn count_slots() {
-    let slots = (cores() * SLOTS_A_CORE).clamp(LEAST_SLOTS, MOST_SLOTS).next_power_of_two();
+    let slots = (sys::cores().allowed * SLOTS_A_CORE).clamp(LEAST_SLOTS, MOST_SLOTS).next_power_of_two();
     let shift = (usize::BITS - slots.ilog2()) as usize;
     // Relaxed: the decision publishes it. The first count stands, as others may have used it.
     let _ = SHIFT.compare_exchange(0, shift, Ordering::Relaxed, Ordering::Relaxed);
-}
-
-/// Cores in this process's affinity mask; 0 where the kernel does not say.
-fn cores() -> usize {
-    let mut mask = [0_u64; 128];
-    // SAFETY: the kernel writes at most the given length.
-    let written = unsafe { sys::call(sys::SCHED_GETAFFINITY, [0, size_of_val(&mask), (&raw mut mask).addr(), 0, 0, 0]) };
-    let words = &mask[..written.unwrap_or(0) / size_of::<u64>()];
-    words.iter().map(|word| word.count_ones() as usize).sum()
 }
 
 #[cfg(test)]

@@ -85,10 +85,10 @@ trait Lists: Sync + 'static {
 
 impl Lists for &'static LinuxLists {
     fn pop(&self, class: SizeClass) -> Option<Block> {
-        CoreLists::pop(*self, class)
+        CoreLists::pop(*self, class).or_else(|| self.pop_again(class))
     }
     fn push(&self, class: SizeClass, block: Block) -> Result<(), Block> {
-        CoreLists::push(*self, class, block)
+        CoreLists::push(*self, class, block).or_else(|block| self.push_again(class, block))
     }
     fn take_all(&self, class: SizeClass) -> Chain {
         CoreLists::take_all(*self, class)

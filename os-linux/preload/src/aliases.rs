@@ -1,15 +1,14 @@
 //! The internal names of glibc under which some programs (old C libraries' wrappers, debuggers, language runtimes) reach the
 //! allocator. A program that gets a block from one of them frees it with `free`, so they must not lead to another heap.
 
-use crate::ALIGN;
-use crate::allocate::{resize, serve, serve_pages, serve_rounding, serve_to, serve_zeroed};
+use crate::allocate::{resize, serve, serve_common, serve_pages, serve_rounding, serve_to, serve_zeroed};
 use crate::release::release;
 use core::ffi::{c_int, c_void};
 use freestone_core::PAGE_SIZE;
 
 #[unsafe(no_mangle)]
 extern "C" fn __libc_malloc(size: usize) -> *mut c_void {
-    serve(size, ALIGN)
+    serve_common(size)
 }
 
 #[unsafe(no_mangle)]

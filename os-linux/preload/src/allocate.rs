@@ -13,7 +13,7 @@ use libc::{EINVAL, ENOMEM};
 
 #[unsafe(no_mangle)]
 extern "C" fn malloc(size: usize) -> *mut c_void {
-    serve(size, ALIGN)
+    serve_common(size)
 }
 
 #[unsafe(no_mangle)]
@@ -63,13 +63,32 @@ extern "C" fn pvalloc(size: usize) -> *mut c_void {
     serve_pages(size)
 }
 
-/// A block of `size` bytes, aligned to `align`, a power of two.
+/// Sizes up to this are served by a table look-up and one list.
+const COMMON: usize = 4096;
+
+/// A block of `size` bytes for `malloc`: a hit of the core's list here, all else out of line.
 #[inline(always)]
+pub(crate) fn serve_common(size: usize) -> *mut c_void {
+    if size <= COMMON {
+        // SAFETY: a power of two, and a size that does not overflow when rounded up to it.
+        let layout = unsafe { Layout::from_size_align_unchecked(size, ALIGN) };
+        if let Some(block) = HEAP.allocate_cached(layout) {
+            return block.as_ptr().cast();
+        }
+    }
+    serve_any(size)
+}
+
+#[inline(never)]
+fn serve_any(size: usize) -> *mut c_void {
+    serve(size, ALIGN)
+}
+
+/// A block of `size` bytes, aligned to `align`, a power of two.
 pub(crate) fn serve(size: usize, align: usize) -> *mut c_void {
     handed_out(layout(size, align).and_then(|layout| HEAP.allocate(layout)))
 }
 
-#[inline(always)]
 pub(crate) fn serve_zeroed(count: usize, size: usize) -> *mut c_void {
     let layout = count.checked_mul(size).and_then(|bytes| layout(bytes, ALIGN));
     handed_out(layout.and_then(|layout| HEAP.allocate_zeroed(layout)))

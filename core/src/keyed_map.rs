@@ -1,0 +1,112 @@
+//! [`KeyedMap`]: a window of keys in front of another page map, for homes where many blocks are freed by address.
+//!
+//! A free by address has to know two things: the class of the object there, and that an object starts there. A descriptor
+//! says both, three dependent loads away. A *key* (see [`SizeClass::key`]) says both in a word a page, in one table over a
+//! window of addresses around the heap's first mapping: one load and one multiplication. Whatever lies outside of the
+//! window, and every block without a class, takes the longer way.
+//!
+//! Invariant: `M4` a key that is not 0 is that of the span which the page map behind names for the page.
+
+use crate::page_map::{Entry, PageMap};
+use crate::platform::Tables;
+use crate::size_class::SizeClass;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::units::{PAGE_SHIFT, PAGE_SIZE, Pages};
+use core::ptr::null_mut;
+
+/// The map `M` with keys for a window of `PAGES` pages: 8 bytes each of address space, of memory only where they are touched
+/// (a page of keys a chunk). Where there is no memory for the table, or an address outside of user space, it is `M` alone.
+#[derive(Debug)]
+pub struct KeyedMap<M, const PAGES: usize> {
+    map: M,
+    /// The number of the window's first page; [`NOWHERE`] until the first mapping, and for good where that had no table.
+    first: AtomicUsize,
+    /// Where the key of page 0 would be.
+    keys: AtomicPtr<AtomicU64>,
+    /// Whether the table was asked for.
+    asked: AtomicUsize,
+}
+
+/// No page is within any window's length behind this one.
+const NOWHERE: usize = usize::MAX / 2;
+
+impl<M: PageMap, const PAGES: usize> KeyedMap<M, PAGES> {
+    /// The number of the page that `address` lies in, if that is in the window.
+    #[inline(always)]
+    fn page(&self, address: usize) -> Option<usize> {
+        let page = address >> PAGE_SHIFT;
+        // Acquire pairs with the Release in `place`: the table is seen before its place.
+        if page.wrapping_sub(self.first.load(Ordering::Acquire)) < PAGES { Some(page) } else { None }
+    }
+
+    /// The key of a page.
+    ///
+    /// # Safety
+    /// `page` came from [`page`](Self::page).
+    #[inline(always)]
+    unsafe fn key(&self, page: usize) -> &AtomicU64 {
+        // Relaxed: seen with `first`. SAFETY: the table has `PAGES` keys from that of page `first` on, and lives as long as the
+        // heap. (Added as it is, so that the difference from above is not on the way to the key.)
+        unsafe { &*self.keys.load(Ordering::Relaxed).wrapping_add(page) }
+    }
+
+    /// Places the window around the first mapping, three quarters of it below: Linux maps downward.
+    #[cold]
+    fn place(&self, start: usize, tables: &dyn Tables) {
+        // Relaxed: the exchange only picks the one that places it.
+        if self.asked.swap(1, Ordering::Relaxed) != 0 || start >> 47 != 0 {
+            return;
+        }
+        let Some(table) = tables.table(PAGES * size_of::<AtomicU64>()) else { return };
+        let first = (start >> PAGE_SHIFT).saturating_sub(PAGES / 4 * 3).max(1);
+        self.keys.store(table.cast::<AtomicU64>().as_ptr().wrapping_sub(first), Ordering::Relaxed);
+        // Release pairs with the Acquire in `page`.
+        self.first.store(first, Ordering::Release);
+    }
+}
+
+// SAFETY: the map behind holds the entries.
+unsafe impl<M: PageMap, const PAGES: usize> PageMap for KeyedMap<M, PAGES> {
+    const NEW: Self =
+        Self { map: M::NEW, first: AtomicUsize::new(NOWHERE), keys: AtomicPtr::new(null_mut()), asked: AtomicUsize::new(0) };
+
+    #[inline(always)]
+    fn get(&self, address: usize) -> Entry {
+        self.map.get(address)
+    }
+
+    #[inline(always)]
+    fn object(&self, address: usize) -> Option<SizeClass> {
+        // SAFETY: a page of the window.
+        let key = unsafe { self.key(self.page(address)?) };
+        // Relaxed: nothing is read through a key, and who frees a block came to know of it after its key was set.
+        SizeClass::of_key(key.load(Ordering::Relaxed), address)
+    }
+
+    fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {
+        if self.asked.load(Ordering::Relaxed) == 0 {
+            self.place(start, tables);
+        }
+        self.map.reserve(start, pages, tables)
+    }
+
+    fn prepare_move(&self, tables: &dyn Tables) -> bool {
+        self.map.prepare_move(tables)
+    }
+
+    fn finish_move(&self, start: usize) -> bool {
+        self.map.finish_move(start)
+    }
+
+    fn set(&self, address: usize, entry: Entry) -> bool {
+        if let Some(page) = self.page(address) {
+            // SAFETY: a page of the window.
+            let key = unsafe { self.key(page) };
+            // Relaxed: see `object`. The key goes before the entry and comes before it: while it is there, so is a span.
+            key.store(entry.key(), Ordering::Relaxed);
+        }
+        self.map.set(address, entry)
+    }
+}
+
+const _: () = assert!(PAGE_SIZE == 1 << PAGE_SHIFT);
