@@ -251,7 +251,7 @@ impl<P: Platform> Backend for Spans<P> {
     }
 
     fn budget(&self, most: usize) -> usize {
-        most.min((self.back.ground.held() / 64).max(512 * 1024))
+        most.min((self.back.ground.held() / 32).max(768 * 1024))
     }
 
     fn take(&self, class: SizeClass, n: usize) -> Result<Taken, Shortage> {

@@ -133,9 +133,18 @@ impl Chunk {
 
     /// The first of `pages` free pages at a multiple of `align` pages: in the shortest run that has them, lowest of equals.
     pub(crate) fn find(&self, pages: usize, align: usize) -> Option<usize> {
+        self.find_in(!self.live.get(), pages, align)
+    }
+
+    /// The same of free pages that are resident.
+    pub(crate) fn find_dirty(&self, pages: usize, align: usize) -> Option<usize> {
+        if self.longest.get() < pages { None } else { self.find_in(self.dirty(), pages, align) }
+    }
+
+    fn find_in(&self, bits: PageBits, pages: usize, align: usize) -> Option<usize> {
         let first_page = self.start.get().addr().get() / PAGE_SIZE;
         let aligned = |run: &Range<usize>| (first_page + run.start).next_multiple_of(align) - first_page;
-        let fitting = (!self.live.get()).runs().filter(|run| aligned(run) + pages <= run.end);
+        let fitting = bits.runs().filter(|run| aligned(run) + pages <= run.end);
         fitting.min_by_key(|run| run.len()).map(|run| aligned(&run))
     }
 

@@ -37,8 +37,10 @@ enum Miss {
     Over = 2,
 }
 
+/// What a list may hold at first, by cost: programs use many sizes a little.
+const FIRST: usize = 4096;
 /// Lists that the clock hand asks at a time.
-const HAND_STEPS: usize = 16;
+const HAND_STEPS: usize = 4;
 /// Misses of a core between two looks at another.
 const LOOK_EVERY: u32 = 256;
 /// The most blocks in a list.
@@ -181,11 +183,11 @@ impl<L: CoreLists> CoreCache<L> {
         slot.limit.load(Relaxed).into()
     }
 
-    /// Lets the list of `class` hold twice as many, at least a batch more, if the budget has room or can get it; else a batch.
+    /// Lets the list of `class` hold twice as many, at least a first handful, if the budget has room or can get it; else that.
     fn grow(&self, slab: &Slab<L::Class>, class: L::Class, back: &impl Backend<Class = L::Class>) {
-        let (slot, batch) = (slab.slot(class), class.batch());
+        let (slot, first) = (slab.slot(class), (FIRST / class.cost()).clamp(1, class.batch()));
         let limit = usize::from(slot.limit.load(Relaxed));
-        let got = [limit.max(batch), batch]
+        let got = [limit.max(first), first]
             .into_iter()
             .find(|step| limit + step <= MOST_BLOCKS && self.allot(slab, class, step * class.cost(), back));
         let Some(step) = got else { return };

@@ -22,7 +22,7 @@ pub(crate) struct Keep {
 
 impl Keep {
     pub(crate) const LEAST: usize = 2 << 20 >> 12;
-    const MOST_BOOST: usize = 5 << 20 >> 12;
+    const MOST_BOOST: usize = 16 << 20 >> 12;
 
     const MOST_REGRET: usize = 64 << 20 >> 12;
 

@@ -196,8 +196,14 @@ impl PageHeap {
         self.give_back_over_cap(ground);
     }
 
-    /// A chunk and the number of its first page for a run; grows where no chunk has one.
+    /// A chunk and the number of its first page for a run: of resident pages in the fullest of the chunks that lately got some,
+    /// else in the fullest chunk that has such a run at all; grows where none has.
     fn find<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<(ChunkRef, usize)> {
+        let warm = self.with_dirty.iter(&InDirty).take(Self::WARM);
+        let warm = warm.filter_map(|chunk| Some((chunk, chunk.find_dirty(pages.0, align)?)));
+        if let Some(found) = warm.min_by_key(|(chunk, _)| chunk.longest()) {
+            return Some(found);
+        }
         // Any free run this long has an aligned place for the pages.
         let need = pages.0 + align - 1;
         let chunk = match self.bins.find(&InBin, need) {
@@ -206,6 +212,9 @@ impl PageHeap {
         };
         Some((chunk, chunk.find(pages.0, align)?))
     }
+
+    /// Chunks with resident free pages that are looked at.
+    const WARM: usize = 4;
 
     fn grow<P: Platform>(&mut self, ground: &Ground<P>) -> Option<ChunkRef> {
         let chunk = self.meta.chunk(&ground.source)?;

@@ -30,9 +30,9 @@ pub trait Platform: Sized + 'static {
     /// How a cached block is marked, so that a second free of it is seen.
     type Seal: Seal;
 
-    /// Bytes that one core may keep in its lists, all classes together; less while the heap is small (a 64th of what it holds,
-    /// at least 512 KiB).
-    const CORE_BUDGET: usize = 3 << 19;
+    /// Bytes that one core may keep in its lists, all classes together; less while the heap is small (a 32nd of what it holds,
+    /// at least 768 KiB).
+    const CORE_BUDGET: usize = 2 << 20;
 
     /// Pages that the pool of the heap's own data maps at a time. Only what is touched costs memory where the source maps
     /// lazily: such a home maps its tables and the first descriptors in one go.

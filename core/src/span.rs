@@ -211,7 +211,7 @@ impl Span {
         }
         self.fresh.set(fresh);
         self.out.set(self.out.get() + count as u16);
-        taken[..count].iter().rev().for_each(|object| chain.push(self.object(class, *object)));
+        in_turns(count, (LINE / class.size()).max(1)).for_each(|n| chain.push(self.object(class, taken[n])));
         contents
     }
 
@@ -251,6 +251,16 @@ impl Span {
         }
         above.then_some("S4: no free bit is set above the objects ever handed out")
     }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The numbers below `count`, last first, in such turns that neighbours of one line are apart: 0 comes last, before it `stride`,
+/// and so on. A thread that takes a block, moves to another core and frees it there leaves the next block to its old core:
+/// were that in the same line, the two cores would write to it in turn from then on, each with its newest block.
+fn in_turns(count: usize, stride: usize) -> impl Iterator<Item = usize> {
+    (0..stride).rev().flat_map(move |turn| (turn..count).step_by(stride).rev())
 }
 
 /// The most objects that move at a time.

@@ -16,6 +16,9 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use freestone_core::{Block, Chain, CoreLists, Entry, Lock, Refused, Side, SizeClass, Slab, Slot, Tables};
 
+/// Looks at a lock that is taken.
+const LOOKS: usize = 1000;
+
 /// The lists of one heap: for each core and class a list of free blocks, worked on by restartable sequences or by claims.
 #[derive(Debug)]
 pub struct LinuxLists {
@@ -121,7 +124,18 @@ unsafe impl CoreLists for LinuxLists {
     fn prepare(&self, tables: &dyn Tables) -> bool {
         settle();
         let Some(core) = here() else { return false };
-        self.slab(core).is_some() || self.exclusively(|| self.furnish(core, tables)).unwrap_or(false)
+        // Not waited for (`I1`), but looked at for about as long as it takes another core to make the board: who goes away
+        // without lists takes a single block, whose neighbours then go to other cores, to share its line of the cache.
+        for _ in 0..LOOKS {
+            if self.slab(core).is_some() {
+                return true;
+            }
+            if let Some(made) = self.exclusively(|| self.furnish(core, tables)) {
+                return made;
+            }
+            core::hint::spin_loop();
+        }
+        false
     }
 
     fn cores(&self) -> usize {
@@ -233,7 +247,7 @@ impl LinuxLists {
             // Relaxed: published with the board.
             self.room.store(room, Ordering::Relaxed);
             if matches!(mode(), Mode::Rseq(_)) {
-                rseq::register_fence();
+                rseq::announce_fence();
                 // Release pairs with the Acquire in `sections`.
                 self.sections.store(board, Ordering::Release);
             }

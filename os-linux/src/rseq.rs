@@ -221,8 +221,16 @@ const MEMBARRIER_FENCE: usize = 1 << 7;
 const MEMBARRIER_REGISTER: usize = 1 << 8;
 const MEMBARRIER_ONE_CORE: usize = 1;
 
-/// Tells the kernel that this process will use [`fence`]. Early, since a program may forbid itself the call later.
-pub(crate) fn register_fence() {
+/// Registers for [`fence`] early, since a program may forbid itself the call later; but not where threads would have to wait
+/// for it: with more than one, the kernel takes milliseconds. Then the first fence registers.
+pub(crate) fn announce_fence() {
+    if sys::single_threaded() {
+        register_fence();
+    }
+}
+
+/// Tells the kernel that this process will use [`fence`].
+fn register_fence() {
     // SAFETY: touches no memory.
     let _ = unsafe { sys::call(sys::MEMBARRIER, [MEMBARRIER_REGISTER, 0, 0, 0, 0, 0]) };
 }
