@@ -7,7 +7,7 @@ use crate::ground::Ground;
 use crate::lock::{Guard, Guarded};
 use crate::page_heap::{LARGEST_RUN, PageHeap, Stale};
 use crate::page_map::PageMap;
-use crate::platform::{Contents, Place, Platform, Shortage, Tables};
+use crate::platform::{Contents, Place, Platform, Purged, Shortage, Tables};
 use crate::queue::FreeQueue;
 use crate::rescue::Rescued;
 use crate::size_class::SizeClass;
@@ -163,6 +163,13 @@ impl<P: Platform> Back<P> {
             _ => return None,
         }
         Some(span.start())
+    }
+
+    /// Gives the memory of the huge block at `ptr` back, so that it reads zero; `false`: its contents are unknown still.
+    pub(crate) fn purge_block(&self, ptr: NonNull<u8>) -> bool {
+        let Ok(Found::Large(span)) = self.find(ptr) else { return false };
+        // SAFETY: the block was just handed out to the caller, who writes nothing yet; it begins with its run's first page.
+        span.run().start == ptr && unsafe { self.ground.source.purge(span.run()) } == Purged::Zeroed
     }
 
     /// A large block for who may not wait for a lock.

@@ -48,6 +48,9 @@ pub struct Heap<P: Platform> {
 
 /// The locks: a central list each class (index 0 unused), then the page heap.
 const LOCKS: usize = SizeClass::INDEXES + 1;
+/// Bytes from which a block that has to be zeroed is purged.
+const PURGED_FROM: usize = 1 << 20;
+
 const FREEZE_WORDS: usize = LOCKS.div_ceil(64);
 
 // SAFETY: everything in a heap that changes is atomic or behind a lock, or (the page source and lists) shared by contract.
@@ -343,6 +346,10 @@ impl<P: Platform> Heap<P> {
 
     fn allocate_large_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
         let (ptr, stale) = self.allocate_large(layout)?;
+        // Of a long block perhaps little is ever touched: fresh pages come zeroed, and cost nothing until then.
+        if layout.size() >= PURGED_FROM && matches!(stale, Stale::Whole(Contents::Unknown)) && self.spans.back.purge_block(ptr) {
+            return Some(ptr);
+        }
         for range in stale.ranges(layout.size()) {
             // SAFETY: inside a fresh block of at least `layout.size()` bytes, ours until it is returned.
             unsafe { ptr.byte_add(range.start).write_bytes(0, range.len()) };

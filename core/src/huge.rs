@@ -1,17 +1,18 @@
 //! Huge blocks: mappings of their own, grown and moved by the page source, and kept for a while after they are freed.
 //!
 //! The other half of the page heap, under the same lock and the same cap: the pages of an idle mapping count as dirty, and the
-//! oldest idle mapping goes before any chunk is purged. A new block takes the shortest idle mapping that is at most a quarter
-//! too long. Blocks made without the lock ([`rescue`](crate::rescue)) are adopted here, and unmapped as soon as they are
-//! freed.
+//! oldest idle mapping goes before any chunk is purged. A new block takes the shortest idle mapping that is long enough. Where
+//! the source joins mappings ([`PageSource::JOINS`]), what is too long is cut, idle neighbours become one, and only what is
+//! over the cap is given back; elsewhere a mapping serves blocks that leave a quarter of it free, at most. Blocks made without
+//! the lock ([`rescue`](crate::rescue)) are adopted here, and unmapped as soon as they are freed.
 //!
 //! Invariants: `G1` a mapping is in `huge` while its block is live and in `idle` after that, if it is kept; `G2` the page
-//! map names the first page of those in `huge` only.
+//! map names the first page of those in `huge` only; `G3` no two idle mappings are neighbours, where the source joins them.
 
 use crate::ground::Ground;
 use crate::page_heap::{PageHeap, Stale};
 use crate::page_map::{Entry, PageMap};
-use crate::platform::{Contents, Place, Platform};
+use crate::platform::{Contents, PageSource, Place, Platform};
 use crate::span::{InList, Kind, SpanRef};
 use crate::units::{PAGE_SIZE, PageRun, Pages};
 
@@ -23,15 +24,17 @@ impl PageHeap {
         pages: Pages,
         align: usize,
     ) -> Option<(SpanRef, Stale)> {
+        let longest = if P::Source::JOINS { usize::MAX } else { pages.0 + pages.0 / 4 };
         let fitting = |span: &SpanRef| {
             let run = span.run();
-            let length = run.pages.0;
-            length >= pages.0 && length <= pages.0 + pages.0 / 4 && run.start.addr().get().is_multiple_of(align)
+            (pages.0..=longest).contains(&run.pages.0) && run.start.addr().get().is_multiple_of(align)
         };
         let idle = self.idle.iter(&InList).filter(fitting).min_by_key(|span| span.run().pages);
-        let (span, contents) = match idle {
+        // The page map knows the first pages of mappings: of one that was cut, perhaps not yet.
+        let (span, contents) = match idle.filter(|span| self.reserve(ground, span.run().part(Pages(0), Pages(1)))) {
             Some(span) => {
                 self.forget_idle(span);
+                self.cut(ground, span, pages);
                 (span, Contents::Unknown)
             }
             None => self.map_huge(ground, pages, align)?,
@@ -42,6 +45,23 @@ impl PageHeap {
         self.slim(ground);
         Some((span, Stale::Whole(contents)))
     }
+
+    /// Makes a mapping, which is in no list, `pages` long; the rest of it is idle, if that is worth it.
+    fn cut<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, pages: Pages) {
+        let run = span.run();
+        if !P::Source::JOINS || run.pages.0 < pages.0 + Self::PIECE {
+            return;
+        }
+        let Some(rest) = self.meta.span(&ground.source) else { return };
+        let piece = run.part(pages, Pages(run.pages.0 - pages.0));
+        rest.describe(Kind::Huge, piece, piece.start);
+        rest.chunk.set(None);
+        span.set_run(run.part(Pages(0), pages));
+        self.add_idle(rest);
+    }
+
+    /// Pages from which a rest is worth a descriptor.
+    const PIECE: usize = 16;
 
     /// Counts a huge (or rescued) block that is in use.
     pub(crate) fn admit_huge(&mut self, span: SpanRef) {
@@ -87,18 +107,40 @@ impl PageHeap {
             let _ = unsafe { ground.source.unmap(run) };
             return;
         }
-        self.idle.insert(&InList, span);
-        self.counts.idle += 1;
-        self.counts.dirty += run.pages.0;
-        if run.pages.0 > self.keep.cap(self.counts.live) || self.counts.idle > Self::MOST_IDLE {
-            let leaving = if self.counts.idle > Self::MOST_IDLE { self.idle.oldest().unwrap_or(span) } else { span };
-            self.unmap_idle(ground, leaving);
+        if P::Source::JOINS {
+            self.join_neighbours(span);
+        }
+        self.add_idle(span);
+        if self.counts.idle > Self::MOST_IDLE
+            && let Some(oldest) = self.idle.oldest()
+        {
+            self.unmap_idle(ground, oldest, usize::MAX);
         }
         self.give_back_over_cap(ground);
     }
 
+    /// Takes the idle neighbours of a mapping, which is in no list, into it.
+    fn join_neighbours(&mut self, span: SpanRef) {
+        let run = span.run();
+        let before = self.idle.iter(&InList).find(|idle| idle.run().end() == run.start.addr().get());
+        let after = self.idle.iter(&InList).find(|idle| idle.run().start.addr().get() == run.end());
+        let pages = |neighbour: Option<SpanRef>| neighbour.map_or(0, |idle| idle.run().pages.0);
+        let start = before.map_or(run.start, |idle| idle.run().start);
+        span.set_run(PageRun { start, pages: Pages(pages(before) + run.pages.0 + pages(after)) });
+        for neighbour in before.into_iter().chain(after) {
+            self.forget_idle(neighbour);
+            self.meta.free_span(neighbour);
+        }
+    }
+
+    fn add_idle(&mut self, span: SpanRef) {
+        self.idle.insert(&InList, span);
+        self.counts.idle += 1;
+        self.counts.dirty += span.run().pages.0;
+    }
+
     /// Idle huge mappings at most: each search looks at all of them.
-    const MOST_IDLE: usize = 16;
+    const MOST_IDLE: usize = 32;
 
     /// Makes a huge block `pages` long through the source, moved if it must and may be; contents are kept.
     pub(crate) fn remap_huge<P: Platform>(
@@ -133,17 +175,26 @@ impl PageHeap {
         self.counts.dirty -= span.run().pages.0;
     }
 
-    /// Unmaps an idle mapping. Returns the pages given back: none where the source refuses, which keeps the mapping idle.
-    pub(crate) fn unmap_idle<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef) -> usize {
+    /// Unmaps an idle mapping, or where the source cuts mappings, about so many pages at its end. Returns the pages given back:
+    /// none where the source refuses, which keeps the mapping idle.
+    pub(crate) fn unmap_idle<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, most: usize) -> usize {
         let run = span.run();
-        // SAFETY: an idle mapping is nobody's.
-        if unsafe { ground.source.unmap(run) }.is_err() {
+        let kept = run.pages.0.saturating_sub(most.saturating_add(Self::PIECE));
+        let kept = if P::Source::JOINS && kept >= Self::PIECE { kept } else { 0 };
+        let given = run.part(Pages(kept), Pages(run.pages.0 - kept));
+        // SAFETY: an idle mapping is nobody's; a part of one only where the source takes parts.
+        if unsafe { ground.source.unmap(given) }.is_err() {
             return 0;
         }
         self.forget_idle(span);
-        self.meta.free_span(span);
-        self.counts.mapped -= run.pages.0;
-        self.keep.gave_back(run.pages.0);
-        run.pages.0
+        if kept > 0 {
+            span.set_run(run.part(Pages(0), Pages(kept)));
+            self.add_idle(span);
+        } else {
+            self.meta.free_span(span);
+        }
+        self.counts.mapped -= given.pages.0;
+        self.keep.gave_back(given.pages.0);
+        given.pages.0
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! **The peak.** What is kept while less is live than before does not add to the most that the heap ever took. So the cap is
 //! generous, and a second, lean one holds at the moments when the heap grows beyond that peak: then free pages that nothing
-//! fits into go first.
+//! fits into go first. Not more of them than the peak grew by, all in all: a heap that grows has holes to fill, one that
+//! only churns would give back what it takes again.
 #![forbid(unsafe_code)]
 
 /// How many dirty pages may stay.
@@ -18,6 +19,8 @@ pub(crate) struct Keep {
     last_ms: u64,
     /// The most pages that were ever live or dirty.
     peak: usize,
+    /// Pages that may still be given back at peaks: as many as the peak grew by.
+    slack: usize,
 }
 
 impl Keep {
@@ -27,7 +30,7 @@ impl Keep {
     const MOST_REGRET: usize = 64 << 20 >> 12;
 
     /// Nothing learnt yet.
-    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0 };
+    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0, slack: 0 };
 
     /// Forgets what was learnt.
     pub(crate) fn reset(&mut self) {
@@ -39,19 +42,21 @@ impl Keep {
         Self::LEAST.max(live / 4) + self.boost.min(Self::MOST_BOOST + 8 * live)
     }
 
-    /// Whether a heap with so many pages live and dirty takes more than ever before.
-    pub(crate) fn is_peak(&self, live: usize, dirty: usize) -> bool {
-        live + dirty > self.peak
+    /// How many of its `dirty` free pages a heap that takes more than ever before has to give back, if it has `live` ones in use.
+    pub(crate) fn over_peak(&self, live: usize, dirty: usize) -> usize {
+        let lean = (Self::LEAST / 4).max(live / 32);
+        if live + dirty > self.peak { dirty.saturating_sub(lean).min(self.slack) } else { 0 }
+    }
+
+    /// Pages were given back at a peak.
+    pub(crate) fn slimmed(&mut self, pages: usize) {
+        self.slack = self.slack.saturating_sub(pages);
     }
 
     /// Notes how much the heap takes.
     pub(crate) fn note_peak(&mut self, live: usize, dirty: usize) {
-        self.peak = self.peak.max(live + dirty);
-    }
-
-    /// The cap at a peak.
-    pub(crate) fn lean(live: usize) -> usize {
-        (Self::LEAST / 4).max(live / 32)
+        let more = (live + dirty).saturating_sub(self.peak);
+        (self.peak, self.slack) = (self.peak + more, self.slack + more);
     }
 
     /// Pages were taken that are not resident: where they had just been given back, that was a mistake.

@@ -267,7 +267,7 @@ impl PageHeap {
         PoolTables { meta: RefCell::new(&mut self.meta), source }
     }
 
-    fn reserve<P: Platform>(&mut self, ground: &Ground<P>, run: PageRun) -> bool {
+    pub(crate) fn reserve<P: Platform>(&mut self, ground: &Ground<P>, run: PageRun) -> bool {
         ground.map.reserve(run.start.addr().get(), run.pages, &self.tables(&ground.source))
     }
 
@@ -333,8 +333,10 @@ impl PageHeap {
         if self.counts.dirty > Keep::LEAST {
             self.keep.tick(P::now_ms());
         }
-        while self.counts.dirty > self.keep.cap(self.counts.live) {
-            if self.give_back_oldest(ground) == 0 {
+        let cap = self.keep.cap(self.counts.live);
+        while self.counts.dirty > cap {
+            // An eighth more, so that not every free is over the cap again.
+            if self.give_back_oldest(ground, self.counts.dirty - cap + cap / 8) == 0 {
                 break;
             }
         }
@@ -346,21 +348,24 @@ impl PageHeap {
         }
     }
 
-    /// Where the heap would take more than ever before: gives back free pages that did not fit, as long as they are more than
-    /// the lean cap.
+    /// Where the heap would take more than ever before: gives back free pages that did not fit.
     pub(crate) fn slim<P: Platform>(&mut self, ground: &Ground<P>) {
-        while self.keep.is_peak(self.counts.live, self.counts.dirty) && self.counts.dirty > Keep::lean(self.counts.live) {
-            if self.give_back_oldest(ground) == 0 {
+        loop {
+            let wanted = self.keep.over_peak(self.counts.live, self.counts.dirty);
+            let given = if wanted > 0 { self.give_back_oldest(ground, wanted) } else { 0 };
+            if given == 0 {
                 break;
             }
+            self.keep.slimmed(given);
         }
         self.keep.note_peak(self.counts.live, self.counts.dirty);
     }
 
-    /// Gives back the oldest idle huge mapping, or all dirty pages of the chunk that has had some the longest. Returns pages.
-    fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>) -> usize {
+    /// Gives back the oldest idle huge mapping (or as much of it as is wanted), or all dirty pages of the chunk that has had some
+    /// the longest. Returns pages.
+    fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>, wanted: usize) -> usize {
         // A refused mapping stays idle, and must not keep the chunks from their turn.
-        if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span)).filter(|pages| *pages > 0) {
+        if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span, wanted)).filter(|pages| *pages > 0) {
             return pages;
         }
         let Some(chunk) = self.with_dirty.oldest() else { return 0 };
@@ -409,7 +414,7 @@ impl PageHeap {
     /// Unmaps what is idle: huge mappings and empty chunks. For the moment when the source has no more.
     pub(crate) fn release_idle<P: Platform>(&mut self, ground: &Ground<P>) {
         while let Some(span) = self.idle.oldest() {
-            if self.unmap_idle(ground, span) == 0 {
+            if self.unmap_idle(ground, span, usize::MAX) == 0 {
                 break;
             }
         }

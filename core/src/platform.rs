@@ -90,6 +90,10 @@ pub unsafe trait RegionSource {
 ///   method of the same source; a source that cannot serve such a call refuses it. A lock that the source takes is held only
 ///   by who came through the source, or with interrupts masked: else an interrupt could wait for a context that waits for it.
 pub unsafe trait PageSource {
+    /// Whether mappings that lie side by side count as one: then a run to give back may consist of several, or of parts of
+    /// them, and a run to resize may be a part (which the source may refuse).
+    const JOINS: bool = false;
+
     /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing
     /// changed.
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped>;

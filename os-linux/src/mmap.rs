@@ -23,6 +23,9 @@ pub struct MmapPages;
 // SAFETY: private anonymous mappings at places that the kernel chose, or that it found free, are exclusive, readable and
 // writable; it never places one on page 0 or at the top. There is no state, so calls may nest.
 unsafe impl PageSource for MmapPages {
+    /// The kernel joins neighbours of one kind, cuts mappings as it is told to, and unmaps across several.
+    const JOINS: bool = true;
+
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
         let start = map_aligned(pages.bytes(), align)?;
         Some(Mapped { start: NonNull::new(with_exposed_provenance_mut(start))?, contents: Contents::Zeroed })
