@@ -15,7 +15,7 @@ use crate::lock::Guarded;
 use crate::partial::Partial;
 use crate::platform::{Backend, Contents, Platform, Shortage, Taken};
 use crate::shelf::{SLOTS, Shelf};
-use crate::size_class::SizeClass;
+use crate::size_class::{MAX_BATCH, SizeClass};
 use crate::span::SpanRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use core::alloc::Layout;
@@ -45,7 +45,7 @@ pub(crate) struct Counts {
 const SHELVES: usize = 4 << 20;
 
 /// Blocks whose owners are looked up at a time.
-const LOOKED_UP: usize = 32;
+const LOOKED_UP: usize = MAX_BATCH;
 
 impl<P: Platform> Central<P> {
     pub(crate) const fn new() -> Self {
@@ -136,16 +136,21 @@ impl<P: Platform> Central<P> {
     fn give_to_spans(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
         while !chain.is_empty() {
             let mut owned = [const { None }; LOOKED_UP];
+            let mut last = None;
             for place in &mut owned {
                 let Some(block) = chain.pop() else { break };
-                *place = self.look_up(&spans.back, class, block);
+                *place = self.look_up(&spans.back, class, block, last);
+                last = place.as_ref().map(|(_, span)| *span);
             }
             self.give_owned(spans, class, owned);
         }
     }
 
-    /// The span of a block of this class; a block that is none goes its own way.
-    fn look_up(&self, back: &Back<P>, class: SizeClass, block: Block) -> Option<(Block, SpanRef)> {
+    /// The span of a block of this class, which is often that of the block before; a block that is none goes its own way.
+    fn look_up(&self, back: &Back<P>, class: SizeClass, block: Block, last: Option<SpanRef>) -> Option<(Block, SpanRef)> {
+        if let Some(span) = last.filter(|span| span.holds(block.addr())) {
+            return Some((block, span));
+        }
         match back.find(block.as_ptr()) {
             Ok(Found::Object(found, span)) if found == class => Some((block, span)),
             // Made for this class by an interrupt: it is a mapping of its own.
@@ -159,16 +164,20 @@ impl<P: Platform> Central<P> {
     }
 
     fn give_owned(&self, spans: &Spans<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
-        let (owned, back) = (owned.into_iter().flatten(), &spans.back);
+        let back = &spans.back;
+        let mut owned = owned.into_iter().flatten().peekable();
         let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else {
             return owned.for_each(|(block, _)| back.queue(block));
         };
-        for (block, span) in owned {
-            let (ptr, was_full) = (block.as_ptr(), !span.has_object(class));
-            if let Err(kind) = span.give(class, block) {
-                Back::<P>::stop(ptr, kind);
+        let mut given = 0;
+        while let Some((block, span)) = owned.next() {
+            let was_full = !span.has_object(class);
+            give_one::<P>(class, span, block);
+            given += 1;
+            while let Some((block, _)) = owned.next_if(|(_, next)| *next == span) {
+                give_one::<P>(class, span, block);
+                given += 1;
             }
-            self.counts.out.fetch_sub(1, Relaxed);
             match was_full {
                 true => partial.insert(class, span),
                 false => partial.update(class, span),
@@ -177,6 +186,7 @@ impl<P: Platform> Central<P> {
                 self.return_span(back, class, &mut partial, span);
             }
         }
+        self.counts.out.fetch_sub(given, Relaxed);
     }
 
     /// Gives an empty span back; who may not wait for the page heap (an interrupt that came upon it) leaves it in the list.
@@ -200,6 +210,14 @@ impl<P: Platform> Central<P> {
         for span in partial.iter().filter(|span| span.out() == 0) {
             self.return_span(&spans.back, class, &mut partial, span);
         }
+    }
+}
+
+/// Gives an object back to its span.
+fn give_one<P: Platform>(class: SizeClass, span: SpanRef, block: Block) {
+    let ptr = block.as_ptr();
+    if let Err(kind) = span.give(class, block) {
+        Back::<P>::stop(ptr, kind);
     }
 }
 

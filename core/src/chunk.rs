@@ -27,6 +27,8 @@ pub(crate) struct Chunk {
     dirty: Cell<PageBits>,
     zero: Cell<PageBits>,
     longest: Cell<usize>,
+    /// Whether huge pages are advised for it: then it becomes resident as a whole.
+    pub(crate) huge: Cell<bool>,
     in_bin: Cell<Links<ChunkRef>>,
     in_all: Cell<Links<ChunkRef>>,
     in_dirty: Cell<Links<ChunkRef>>,
@@ -88,6 +90,7 @@ impl Chunk {
             dirty: Cell::new(PageBits::NONE),
             zero: Cell::new(PageBits::NONE),
             longest: Cell::new(0),
+            huge: Cell::new(false),
             in_bin: Cell::new(Links::NONE),
             in_all: Cell::new(Links::NONE),
             in_dirty: Cell::new(Links::NONE),
@@ -97,6 +100,7 @@ impl Chunk {
     /// Makes the descriptor that of a freshly mapped chunk, all free.
     pub(crate) fn describe(&self, start: NonNull<u8>, contents: Contents) {
         self.start.set(start);
+        self.huge.set(false);
         self.live.set(PageBits::NONE);
         self.dirty.set(PageBits::NONE);
         self.zero.set(if contents == Contents::Zeroed { PageBits::ALL } else { PageBits::NONE });
@@ -146,6 +150,17 @@ impl Chunk {
         let aligned = |run: &Range<usize>| (first_page + run.start).next_multiple_of(align) - first_page;
         let fitting = bits.runs().filter(|run| aligned(run) + pages <= run.end);
         fitting.min_by_key(|run| run.len()).map(|run| aligned(&run))
+    }
+
+    /// Whether the first page that is used now makes all of it resident.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.huge.get() && self.live.get().is_empty() && self.dirty.get().is_empty()
+    }
+
+    /// Notes that all of it is resident.
+    pub(crate) fn wake(&self) {
+        self.dirty.set(PageBits::ALL);
+        self.zero.set(PageBits::NONE);
     }
 
     /// Takes free pages into use.

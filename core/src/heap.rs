@@ -37,7 +37,7 @@ use core::ptr::NonNull;
 /// then on.
 ///
 /// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class
-/// and, inside it, that of the page heap, and links or unlinks at most a batch (32 blocks), plus what the page source takes;
+/// and, inside it, that of the page heap, and links or unlinks at most a batch (64 blocks), plus what the page source takes;
 /// now and then it empties the lists of an idle core or class, and before it answers `None`, all of them.
 pub struct Heap<P: Platform> {
     pub(crate) cache: CoreCache<P::Lists>,
@@ -122,6 +122,18 @@ impl<P: Platform> Heap<P> {
     /// As for [`deallocate`](Self::deallocate); the old pointer is not used after success.
     #[inline]
     pub unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
+        let class = |size| SizeClass::of_common(size, old.align());
+        if class(old.size()).is_some_and(|from| class(new_size) == Some(from)) {
+            return Some(ptr);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.reallocate_uncommon(ptr, old, new_size) }
+    }
+
+    /// # Safety
+    /// As for [`reallocate`](Self::reallocate).
+    #[inline(never)]
+    unsafe fn reallocate_uncommon(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> Option<NonNull<u8>> {
         let new = Layout::from_size_align(new_size, old.align()).ok()?;
         match (Spans::<P>::of(old), Spans::<P>::of(new)) {
             (Some(from), Some(to)) if from == to => return Some(ptr),

@@ -6,7 +6,7 @@
 //!
 //! **The peak.** What is kept while less is live than before does not add to the most that the heap ever took. So the cap is
 //! generous, and a second, lean one holds at the moments when the heap grows beyond that peak: then free pages that nothing
-//! fits into go first. Not more of them than the peak grew by, all in all: a heap that grows has holes to fill, one that
+//! fits into go first. Not more of them than twice what the peak grew by, all in all: a heap that grows has holes to fill, one that
 //! only churns would give back what it takes again.
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub(crate) struct Keep {
     last_ms: u64,
     /// The most pages that were ever live or dirty.
     peak: usize,
-    /// Pages that may still be given back at peaks: as many as the peak grew by.
+    /// Pages that may still be given back at peaks: twice as many as the peak grew by.
     slack: usize,
 }
 
@@ -39,7 +39,16 @@ impl Keep {
 
     /// The cap, in pages, of a heap with `live` pages in use.
     pub(crate) fn cap(&self, live: usize) -> usize {
-        Self::LEAST.max(live / 4) + self.boost.min(Self::MOST_BOOST + 8 * live)
+        Self::LEAST.max(live / 4) + self.boost.min(Self::most_boost(live))
+    }
+
+    fn most_boost(live: usize) -> usize {
+        Self::MOST_BOOST + 8 * live
+    }
+
+    /// Whether more was wanted again than may be kept: what is given back now will be wanted soon.
+    pub(crate) fn churns(&self, live: usize) -> bool {
+        self.boost > Self::most_boost(live)
     }
 
     /// How many of its `dirty` free pages a heap that takes more than ever before has to give back, if it has `live` ones in use.
@@ -56,7 +65,7 @@ impl Keep {
     /// Notes how much the heap takes.
     pub(crate) fn note_peak(&mut self, live: usize, dirty: usize) {
         let more = (live + dirty).saturating_sub(self.peak);
-        (self.peak, self.slack) = (self.peak + more, self.slack + more);
+        (self.peak, self.slack) = (self.peak + more, self.slack + 2 * more);
     }
 
     /// Pages were taken that are not resident: where they had just been given back, that was a mistake.

@@ -272,6 +272,12 @@ impl PageHeap {
     }
 
     fn take_pages(&mut self, chunk: ChunkRef, first: usize, pages: Pages) -> PageBits {
+        if chunk.sleeps() {
+            chunk.wake();
+            self.counts.dirty += CHUNK_PAGES;
+            self.with_dirty.insert(&InDirty, chunk);
+            self.keep.wanted(CHUNK_PAGES);
+        }
         self.counts.empty -= usize::from(chunk.is_empty());
         self.bins.remove(&InBin, chunk);
         let change = chunk.take(first..first + pages.0);
@@ -340,7 +346,8 @@ impl PageHeap {
                 break;
             }
         }
-        while self.counts.empty > (self.keep.cap(self.counts.live) / CHUNK_PAGES).max(1) {
+        let empty = if self.keep.churns(self.counts.live) { Self::MOST_ASLEEP } else { (cap / CHUNK_PAGES).max(1) };
+        while self.counts.empty > empty {
             let Some(chunk) = self.bins.find(&InBin, CHUNK_PAGES) else { break };
             if !self.unmap_chunk(ground, chunk) {
                 break;
@@ -370,12 +377,34 @@ impl PageHeap {
         }
         let Some(chunk) = self.with_dirty.oldest() else { return 0 };
         let dirty = chunk.dirty().count();
-        if !(chunk.is_empty() && self.unmap_chunk(ground, chunk)) {
+        if chunk.is_empty() && self.keep.churns(self.counts.live) && self.put_to_sleep(ground, chunk) {
+            self.keep.gave_back(dirty);
+        } else if !(chunk.is_empty() && self.unmap_chunk(ground, chunk)) {
             self.purge_chunk(ground, chunk);
             self.keep.gave_back(dirty);
         }
         dirty
     }
+
+    /// Gives the memory of an empty chunk back and keeps its addresses, for a heap that will want it again: then by huge pages,
+    /// if the source has them, which come and go at a tenth of the price.
+    fn put_to_sleep<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) -> bool {
+        let (whole, dirty) = (chunk.run(0..CHUNK_PAGES), chunk.dirty().count());
+        // SAFETY: no page of the chunk is live, so nobody uses it.
+        if unsafe { ground.source.purge(whole) } != Purged::Zeroed {
+            return false;
+        }
+        chunk.purged(0..CHUNK_PAGES, Contents::Zeroed);
+        self.counts.dirty -= dirty;
+        self.with_dirty.remove(&InDirty, chunk);
+        if !chunk.huge.replace(true) {
+            ground.source.advise_huge(whole);
+        }
+        true
+    }
+
+    /// Empty chunks that a heap which churns may keep the addresses of.
+    const MOST_ASLEEP: usize = 64;
 
     fn purge_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) {
         let dirty = chunk.dirty();

@@ -3,7 +3,7 @@
 //! The rule is written once, in [`SizeClass::of`]; everything else (table, batches, span lengths) is computed from it and
 //! proved at compile time. Blocks up to [`SizeClass::MAX_SIZE`] have a class; longer ones are runs of pages.
 //!
-//! 64 classes in steps of 16 bytes up to 1 KiB, then eight a doubling up to 256 KiB:
+//! 32 classes in steps of 16 bytes up to 512 bytes, then eight a doubling up to 256 KiB:
 //!
 //! | classes | sizes | step | waste, at most | objects a span | pages a span | batch |
 //! |---|---|---|---|---|---|---|
@@ -22,12 +22,15 @@ use core::hint::cold_path;
 /// Bytes between the small classes, and the least alignment of every block.
 pub const STEP: usize = 16;
 /// Where 16-byte steps end and eight a doubling begin.
-const LINEAR_MAX: usize = 1024;
+const LINEAR_MAX: usize = 512;
 const LINEAR: usize = LINEAR_MAX / STEP;
 const STEPS_A_DOUBLING: usize = 8;
-const DOUBLINGS: usize = 8;
+const DOUBLINGS: usize = 9;
 /// Objects in a span, at most: the bits that a span descriptor has.
 pub const MAX_OBJECTS: usize = 1024;
+
+/// The most blocks that move at a time.
+pub const MAX_BATCH: usize = 64;
 
 /// One of the small block sizes: its index, times the bytes of a slot, so that a fast path gets to the slot of a class without
 /// a shift.
@@ -151,7 +154,7 @@ impl SizeClass {
         Pages(self.row().pages as usize)
     }
 
-    /// Blocks that move between the layers at a time: 64 KiB of them, 1 to 32.
+    /// Blocks that move between the layers at a time: 32 KiB of them, 1 to 64.
     #[inline]
     pub const fn batch(self) -> usize {
         self.row().batch as usize
@@ -250,7 +253,7 @@ impl Class for SizeClass {
 
 /// The greatest size whose class is looked up: sizes on both sides of the linear part come mixed, and a branch between them
 /// is often guessed wrong.
-const TABLED_MAX: usize = 4 * LINEAR_MAX;
+const TABLED_MAX: usize = 8 * LINEAR_MAX;
 
 /// The class of every size up to that, by steps: a few lines of cache.
 static TABLE: [u16; TABLED_MAX / STEP + 1] = table();
@@ -312,7 +315,7 @@ const fn rows() -> [Row; SizeClass::INDEXES] {
             inverse: (1_u64 << INVERSE_SHIFT).div_ceil(size as u64),
             objects: (pages * PAGE_SIZE / size) as u16,
             pages: pages as u16,
-            batch: clamp(64 * 1024 / size, 1, 32) as u16,
+            batch: clamp(32 * 1024 / size, 1, MAX_BATCH) as u16,
         };
         index += 1;
     }

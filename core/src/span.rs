@@ -22,7 +22,7 @@ use crate::chunk::ChunkRef;
 use crate::fault::FaultKind;
 use crate::list::{Links, linked_by};
 use crate::platform::Contents;
-use crate::size_class::{MAX_OBJECTS, SizeClass};
+use crate::size_class::{MAX_BATCH, MAX_OBJECTS, SizeClass};
 use crate::sync::Cell;
 use crate::units::{PAGE_SIZE, PageRun, Pages};
 use core::ops::Deref;
@@ -146,6 +146,12 @@ impl Span {
         self.run.set(run);
     }
 
+    /// Whether `address` lies in the run.
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        let run = self.run.get();
+        address.wrapping_sub(run.start.addr().get()) < run.pages.bytes()
+    }
+
     /// Bytes from the block's start to the end of its run.
     pub(crate) fn block_bytes(&self) -> usize {
         self.run.get().end() - self.start.get().addr().get()
@@ -262,6 +268,3 @@ const LINE: usize = 64;
 fn in_turns(count: usize, stride: usize) -> impl Iterator<Item = usize> {
     (0..stride).rev().flat_map(move |turn| (turn..count).step_by(stride).rev())
 }
-
-/// The most objects that move at a time.
-const MAX_BATCH: usize = 32;
