@@ -1,5 +1,6 @@
 //! The ground that the page heap stands on: the page source, counted, and the page map.
 
+use crate::limits::DrainWish;
 use crate::page_map::PageMap;
 use crate::platform::{Mapped, PageSource, Place, Platform, Purged, Refused};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,11 +13,12 @@ pub(crate) struct Ground<P: Platform> {
     pub(crate) map: P::Map,
     /// Pages mapped for blocks, as the page heap last said.
     held: AtomicUsize,
+    pub(crate) drain: DrainWish,
 }
 
 impl<P: Platform> Ground<P> {
     pub(crate) const fn new(source: P::Source) -> Self {
-        Self { source: Counted::new(source), map: P::Map::NEW, held: AtomicUsize::new(0) }
+        Self { source: Counted::new(source), map: P::Map::NEW, held: AtomicUsize::new(0), drain: DrainWish::NONE }
     }
 
     /// Bytes mapped for blocks. Without a lock: a figure, a little late.

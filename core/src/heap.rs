@@ -38,7 +38,8 @@ use core::ptr::NonNull;
 ///
 /// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class
 /// and, inside it, that of the page heap, and links or unlinks at most a batch (64 blocks), plus what the page source takes;
-/// now and then it empties the lists of an idle core or class, and before it answers `None`, all of them.
+/// now and then it empties the lists of an idle core or class, and all of them before it answers `None` and where memory
+/// becomes scarce.
 pub struct Heap<P: Platform> {
     pub(crate) cache: CoreCache<P::Lists>,
     pub(crate) spans: Spans<P>,
@@ -423,11 +424,22 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Frees what interrupts have queued while this context was inside a lock.
+    /// Empties the caches where that is wished for, and frees what interrupts have queued while this context was inside a
+    /// lock.
     #[inline]
     fn after_slow_path(&self) {
+        if self.spans.back.ground.drain.is_made() {
+            self.relieve();
+        }
         if !self.spans.back.queue.is_empty() {
             self.drain_queue();
+        }
+    }
+
+    #[cold]
+    fn relieve(&self) {
+        if self.spans.back.ground.drain.take() {
+            self.empty_caches();
         }
     }
 

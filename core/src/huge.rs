@@ -1,6 +1,6 @@
 //! Huge blocks: mappings of their own, grown and moved by the page source, and kept for a while after they are freed.
 //!
-//! The other half of the page heap, under the same lock and the same cap: the pages of an idle mapping count as dirty, and the
+//! The second part of the page heap, under the same lock and the same cap: the pages of an idle mapping count as dirty, and the
 //! oldest idle mapping goes before any chunk is purged. A new block takes the shortest idle mapping that is long enough. Where
 //! the source joins mappings ([`PageSource::JOINS`]), what is too long is cut, idle neighbours become one, and only what is
 //! over the cap is given back; elsewhere a mapping serves blocks that leave a quarter of it free, at most. Blocks made without
@@ -116,6 +116,7 @@ impl PageHeap {
         {
             self.unmap_idle(ground, oldest, usize::MAX);
         }
+        self.note_returned(ground, run.pages);
         self.give_back_over_cap(ground);
     }
 
@@ -150,7 +151,11 @@ impl PageHeap {
         pages: Pages,
         place: Place,
     ) -> Result<(), ()> {
-        if span.kind.get() != Kind::Huge || !ground.map.prepare_move(&self.tables(&ground.source)) {
+        let more = Pages(pages.0.saturating_sub(span.run().pages.0));
+        if span.kind.get() != Kind::Huge
+            || !self.admits(ground, more)
+            || !ground.map.prepare_move(&self.tables(&ground.source))
+        {
             return Err(());
         }
         let (old, entry) = (span.run(), Entry::new(span));
@@ -166,6 +171,7 @@ impl PageHeap {
         (self.counts.live, self.counts.huge) = (grown(self.counts.live), grown(self.counts.huge));
         self.counts.mapped -= old.pages.0;
         self.mapped(run.pages.0);
+        self.press(ground);
         moved.map(|_| ()).ok_or(())
     }
 

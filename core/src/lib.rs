@@ -55,7 +55,8 @@
 //! own, and its frees are queued. A region heap has one lock, and no mappings to hand out: it answers `None` there.
 //!
 //! **Bounded.** Caches are bounded by bytes a core, not by threads, and a dead thread leaves nothing behind. Dirty free pages
-//! are bounded at every moment by a cap that is enforced when pages come back: no thread, no timer.
+//! are bounded at every moment by a cap that is enforced when pages come back: no thread, no timer. A home may set limits, and
+//! say when memory is short; then the cap falls, caches are emptied, and a hard limit counts as the end of memory.
 //!
 //! **Out of memory** is `None`, changes nothing, and comes only after every cache was emptied and the source asked again.
 //! **Corruption** that is seen (a foreign or interior pointer, a double free, a wrong size) stops the program with one line.
@@ -133,6 +134,8 @@ mod huge;
 #[cfg(not(loom))]
 mod keep;
 #[cfg(not(loom))]
+mod limits;
+#[cfg(not(loom))]
 mod chunk;
 #[cfg(not(loom))]
 mod page_bits;
@@ -174,6 +177,7 @@ mod exports {
     pub use crate::grain::{Coarse, Compact, Fine, Grain, GranuleClass, Granules, Index, Tiny, Wide};
     pub use crate::heap::Heap;
     pub use crate::keyed_map::KeyedMap;
+    pub use crate::limits::Limits;
     pub use crate::lock::{Context, SpinLock};
     pub use crate::page_map::{PageMap, RadixMap, WindowMap};
     pub use crate::platform::{

@@ -6,7 +6,8 @@
 //! [`LARGEST_RUN`] gets a mapping of its own, grown and moved by the source.
 //!
 //! Free pages stay resident ("dirty") only up to the cap of [`keep`](crate::keep), which is enforced whenever pages come
-//! back. Chunks that have become empty are given back whole. Huge blocks are in `huge.rs`, the other half of this type.
+//! back. Chunks that have become empty are given back whole. Huge blocks are in `huge.rs`,
+//! scarce memory in `limits.rs`, the other parts of this type.
 //!
 //! Invariants: `P1` `dirty` is the number of dirty free pages in chunks plus the pages of idle huge mappings; `P2` a chunk
 //! is in the dirty list exactly while it has dirty free pages; `P3` a chunk is in a bin exactly while it has a free page; `P4`
@@ -18,6 +19,7 @@ use crate::chain::fits;
 use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
 use crate::ground::{Counted, Ground};
 use crate::keep::Keep;
+use crate::limits::Scarcity;
 use crate::list::{Fifo, List};
 use crate::meta::Meta;
 use crate::page_bits::PageBits;
@@ -70,6 +72,7 @@ pub(crate) struct PageHeap {
     pub(crate) idle: Fifo<SpanRef>,
     pub(crate) counts: Counts,
     pub(crate) keep: Keep,
+    pub(crate) scarcity: Scarcity,
 }
 
 /// What the page heap holds, in pages (or blocks, or chunks).
@@ -138,6 +141,7 @@ impl PageHeap {
                 huge: 0,
             },
             keep: Keep::NEW,
+            scarcity: Scarcity::NONE,
         }
     }
 
@@ -193,6 +197,7 @@ impl PageHeap {
         if let Some(chunk) = chunk {
             self.give_pages(chunk, run, touched);
         }
+        self.note_returned(ground, run.pages);
         self.give_back_over_cap(ground);
     }
 
@@ -245,8 +250,11 @@ impl PageHeap {
     /// Pages of small objects from which a heap counts as large (64 MiB).
     const LARGE_HEAP: usize = 32 * CHUNK_PAGES;
 
-    /// Maps a run whose pages the page map and the links can name (`C2`).
+    /// Maps a run whose pages the page map and the links can name (`C2`), within the limits (`N1`).
     pub(crate) fn map<P: Platform>(&mut self, ground: &Ground<P>, pages: Pages, align: usize) -> Option<Mapped> {
+        if !self.admits(ground, pages) {
+            return None;
+        }
         let mapped = ground.source.map(pages, align).or_else(|| {
             self.release_idle(ground);
             ground.source.map(pages, align)
@@ -339,7 +347,7 @@ impl PageHeap {
         if self.counts.dirty > Keep::LEAST {
             self.keep.tick(P::now_ms());
         }
-        let cap = self.keep.cap(self.counts.live);
+        let cap = self.cap::<P>();
         while self.counts.dirty > cap {
             // An eighth more, so that not every free is over the cap again.
             if self.give_back_oldest(ground, self.counts.dirty - cap + cap / 8) == 0 {
@@ -357,6 +365,7 @@ impl PageHeap {
 
     /// Where the heap would take more than ever before: gives back free pages that did not fit.
     pub(crate) fn slim<P: Platform>(&mut self, ground: &Ground<P>) {
+        self.press(ground);
         loop {
             let wanted = self.keep.over_peak(self.counts.live, self.counts.dirty);
             let given = if wanted > 0 { self.give_back_oldest(ground, wanted) } else { 0 };
@@ -370,7 +379,7 @@ impl PageHeap {
 
     /// Gives back the oldest idle huge mapping (or as much of it as is wanted), or all dirty pages of the chunk that has had some
     /// the longest. Returns pages.
-    fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>, wanted: usize) -> usize {
+    pub(crate) fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>, wanted: usize) -> usize {
         // A refused mapping stays idle, and must not keep the chunks from their turn.
         if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span, wanted)).filter(|pages| *pages > 0) {
             return pages;

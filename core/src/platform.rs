@@ -8,6 +8,7 @@
 use crate::chain::{Block, Chain};
 use crate::fault::Fault;
 use crate::grain::{Grain, GranuleClass};
+use crate::limits::Limits;
 use crate::page_map::PageMap;
 use crate::region::{Region, RegionError};
 use crate::seal::Seal;
@@ -41,6 +42,20 @@ pub trait Platform: Sized + 'static {
     /// Milliseconds of a clock that never goes back, where the home has one. It only lowers what the heap keeps.
     fn now_ms() -> Option<u64> {
         None
+    }
+
+    /// What a heap of this home may take; each heap for itself. Asked whenever pages are taken or come back, so cheap, and may
+    /// change.
+    fn limits() -> Limits {
+        Limits::NONE
+    }
+
+    /// Whether the memory of the home, of which a heap knows nothing, is nearly used up: then the heap keeps next to no free
+    /// pages. Asked before `moved` pages are mapped, and each time that so many (2 MiB or more) have come back; inside the
+    /// page heap's lock.
+    fn is_short(moved: Pages) -> bool {
+        let _ = moved;
+        false
     }
 
     /// Called before the first slow path does anything; may look at the environment. `false`: not yet, keep out of the lists.

@@ -12,7 +12,8 @@
 //! What [`Linux`] supplies to the core, in the order of dependency:
 //! - `sys`: system calls without libc, which programs interpose and which sets `errno`. [`report`]: lines on standard error.
 //! - [`conf`]: `FREESTONE_CONF`, read once, when libc knows the environment.
-//! - `clock`: the kernel's clock, without libc. [`MmapPages`]: pages. [`FutexLock`]: a lock that knows its owner and sleeps.
+//! - `clock`: the kernel's clock, without libc. `cgroup` and `pressure`: whether the process's control group has nearly used up
+//!   its memory. [`MmapPages`]: pages. [`FutexLock`]: a lock that knows its owner and sleeps.
 //! - [`LinuxLists`]: the per-core lists. A list operation is one restartable sequence (`sections`) on the area that libc has
 //!   registered, or on our own ([`rseq`]); where the kernel has none, or is told not to, it is a claim by swap
 //!   (`thread_lists`). `mode` decides which, once in a process. The table that leads from a core to its lists is the `board`.
@@ -32,6 +33,7 @@ compile_error!(
 );
 
 mod board;
+mod cgroup;
 mod clock;
 pub mod conf;
 pub mod fork;
@@ -39,6 +41,7 @@ mod lists;
 mod lock;
 mod mmap;
 mod mode;
+mod pressure;
 pub mod report;
 pub mod rseq;
 mod sections;
@@ -54,7 +57,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use freestone_core::{Fault, Heap, KeyedMap, Pages, Platform, RadixMap, Seal, Unsealed};
+use freestone_core::{Fault, Heap, KeyedMap, Limits, Pages, Platform, RadixMap, Seal, Unsealed};
 
 /// The home of a heap in a Linux process; `S` is how cached blocks are marked.
 #[derive(Debug)]
@@ -79,6 +82,15 @@ impl<S: Seal> Platform for Linux<S> {
 
     fn now_ms() -> Option<u64> {
         clock::now_ms()
+    }
+
+    /// As `FREESTONE_CONF` says; none until it is read.
+    fn limits() -> Limits {
+        conf::limits()
+    }
+
+    fn is_short(moved: Pages) -> bool {
+        pressure::is_short(moved)
     }
 
     fn ready() -> bool {

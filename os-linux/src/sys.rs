@@ -5,7 +5,9 @@
 
 use core::arch::asm;
 
+pub(crate) const READ: usize = 0;
 pub(crate) const WRITE: usize = 1;
+pub(crate) const CLOSE: usize = 3;
 pub(crate) const MMAP: usize = 9;
 pub(crate) const MUNMAP: usize = 11;
 pub(crate) const RT_SIGACTION: usize = 13;
@@ -18,6 +20,7 @@ pub(crate) const FUTEX: usize = 202;
 pub(crate) const SCHED_GETAFFINITY: usize = 204;
 pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const TGKILL: usize = 234;
+pub(crate) const OPENAT: usize = 257;
 pub(crate) const MEMBARRIER: usize = 324;
 pub(crate) const RSEQ: usize = 334;
 

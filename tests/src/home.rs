@@ -12,8 +12,8 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use freestone_core::{
-    ClaimLists, Context, CoreId, Entry, Fault, Heap, Lock, Mapped, PageRun, PageSource, Pages, Place, Platform, Purged,
-    RadixMap, Refused, Seal, SpinLock, Unsealed,
+    ClaimLists, Context, CoreId, Entry, Fault, Heap, Limits, Lock, Mapped, PageRun, PageSource, Pages, Place, Platform,
+    Purged, RadixMap, Refused, Seal, SpinLock, Unsealed,
 };
 use std::boxed::Box;
 
@@ -40,8 +40,44 @@ impl<S: Seal> Platform for TestHome<S> {
     type Map = RadixMap;
     type Seal = S;
 
+    fn limits() -> Limits {
+        LIMITS.get()
+    }
+
+    fn is_short(_: Pages) -> bool {
+        QUESTIONS.set(QUESTIONS.get() + 1);
+        SHORT.get()
+    }
+
     fn stop(fault: Fault) -> ! {
         panic!("{fault}")
+    }
+}
+
+/// How much memory the heaps that this thread uses may take, as a test says.
+#[derive(Debug)]
+pub struct Memory;
+
+std::thread_local! {
+    static LIMITS: Cell<Limits> = const { Cell::new(Limits::NONE) };
+    static SHORT: Cell<bool> = const { Cell::new(false) };
+    static QUESTIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Memory {
+    /// Sets the limits.
+    pub fn limit_to(limits: Limits) {
+        LIMITS.set(limits);
+    }
+
+    /// Makes memory short, or ends that.
+    pub fn set_short(is_short: bool) {
+        SHORT.set(is_short);
+    }
+
+    /// How often a heap has asked whether memory is short.
+    pub fn questions() -> usize {
+        QUESTIONS.get()
     }
 }
 

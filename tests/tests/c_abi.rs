@@ -7,6 +7,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -127,6 +128,94 @@ fn the_report_is_printed_at_exit() {
             assert_eq!(mentions(&output, word), 1, "{word}: {output:?}");
         }
     }
+}
+
+/// Runs `pressure.c` in each mode with more configuration.
+fn heeds(word: &str, conf: &str) {
+    let program = build("pressure.c");
+    for rseq in ["rseq=on", "rseq=off"] {
+        is_content(preloaded(&program, Mode::Rseq).arg(word).env("FREESTONE_CONF", format!("{rseq},{conf}")));
+    }
+}
+
+#[test]
+fn beyond_a_hard_limit_malloc_refuses() {
+    heeds("hard", "hard=64M");
+    heeds("hard", "cgroup=off,hard=65536K");
+}
+
+#[test]
+fn at_a_soft_limit_free_memory_goes_back() {
+    heeds("soft", "soft=64M");
+}
+
+/// The real thing, where this test may make a control group: below its own, for one program, and gone afterwards.
+#[test]
+fn near_the_end_of_its_control_group_free_memory_goes_back() {
+    let group = match ControlGroup::new(128 << 20) {
+        Ok(group) => group,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let program = build("pressure.c");
+    for (word, conf) in [("heeded", ""), ("heeded", "rseq=off"), ("not-heeded", "cgroup=off")] {
+        // The shell puts itself into the group and becomes the program.
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"echo $$ > "$0/cgroup.procs" && FREESTONE_CONF=$1 LD_PRELOAD=$2 exec "$3" "$4""#]);
+        is_content(command.args([
+            group.0.as_os_str(),
+            conf.as_ref(),
+            library().as_os_str(),
+            program.as_ref(),
+            word.as_ref(),
+        ]));
+    }
+}
+
+/// A control group with a limit of memory, below this process's; removed when dropped, which the end of its last process
+/// allows.
+struct ControlGroup(PathBuf);
+
+impl ControlGroup {
+    fn new(limit: u64) -> Result<Self, String> {
+        let (parent, file) = memory_group().ok_or("no hierarchy of control groups for memory at its usual place")?;
+        let path = parent.join(format!("freestone-test-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let group = Self(path);
+        let place = group.0.join(file);
+        // Not created: on a version 2 whose parent does not pass memory on, the file is not there.
+        let written = File::options().write(true).open(&place).and_then(|mut file| write!(file, "{limit}"));
+        written.map_err(|error| format!("{}: {error}", place.display()))?;
+        Ok(group)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel takes a moment to see the last process off.
+        let gone = (0..100).any(|_| {
+            fs::remove_dir(&self.0).is_ok() || {
+                std::thread::sleep(Duration::from_millis(10));
+                false
+            }
+        });
+        if !gone {
+            eprintln!("{} could not be removed", self.0.display());
+        }
+    }
+}
+
+/// The directory of this process's group, and the file with the limit, in version 1 or 2.
+fn memory_group() -> Option<(PathBuf, &'static str)> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let fields = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
+    fields
+        .filter_map(|(controllers, path)| match controllers {
+            "memory" => Some((below("/sys/fs/cgroup/memory", path), "memory.limit_in_bytes")),
+            "" => Some((below("/sys/fs/cgroup", path), "memory.max")),
+            _ => None,
+        })
+        .find(|(directory, _)| directory.join("cgroup.procs").exists())
 }
 
 fn is_content(program: &mut Command) {
