@@ -360,7 +360,10 @@ impl<P: Platform> Heap<P> {
     fn allocate_large_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
         let (ptr, stale) = self.allocate_large(layout)?;
         // Of a long block perhaps little is ever touched: fresh pages come zeroed, and cost nothing until then.
-        if layout.size() >= PURGED_FROM && matches!(stale, Stale::Whole(Contents::Unknown)) && self.spans.back.purge_block(ptr) {
+        if layout.size() >= PURGED_FROM
+            && matches!(stale, Stale::Whole(Contents::Unknown))
+            && self.spans.back.purge_block(ptr)
+        {
             return Some(ptr);
         }
         for range in stale.ranges(layout.size()) {

@@ -381,7 +381,8 @@ impl PageHeap {
     /// the longest. Returns pages.
     pub(crate) fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>, wanted: usize) -> usize {
         // A refused mapping stays idle, and must not keep the chunks from their turn.
-        if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span, wanted)).filter(|pages| *pages > 0) {
+        if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span, wanted)).filter(|pages| *pages > 0)
+        {
             return pages;
         }
         let Some(chunk) = self.with_dirty.oldest() else { return 0 };

@@ -11,7 +11,7 @@
 //!
 //! "Waste" is what the smallest request of a class leaves unused, as a part of the class's size, for classes above 128
 //! bytes. The tail of a span, which holds no object, is at most 1/16 of it. Eight steps a doubling is TCMalloc's and
-//! jemalloc's spacing; 16-byte steps to 1 KiB cost 48 more lists and save more than they cost (design note in `lib.rs`).
+//! jemalloc's spacing; why 16-byte steps end at 512 bytes, see `lib.rs`.
 #![forbid(unsafe_code)]
 
 use crate::platform::Class;
@@ -92,7 +92,7 @@ impl SizeClass {
             cold_path();
             return None;
         }
-        Some(Self(TABLE[(size + STEP - 1) / STEP]))
+        Some(Self(TABLE[size.div_ceil(STEP)]))
     }
 
     #[inline(always)]
