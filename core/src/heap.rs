@@ -17,13 +17,13 @@ use crate::central::Spans;
 use crate::chain::{Block, Chain};
 use crate::core_cache::CoreCache;
 use crate::fault::FaultKind;
+use crate::freeze::Frozen;
 use crate::page_heap::Stale;
 use crate::page_map::PageMap;
-use crate::platform::{Backend, Contents, CoreLists, Entry, Lock, Platform, Shortage, Side};
+use crate::platform::{Backend, Contents, CoreLists, Platform, Shortage};
 use crate::seal::Seal;
 use crate::size_class::{STEP, SizeClass};
 use crate::span::SpanRef;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::units::PAGE_SIZE;
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -43,16 +43,11 @@ use core::ptr::NonNull;
 pub struct Heap<P: Platform> {
     pub(crate) cache: CoreCache<P::Lists>,
     pub(crate) spans: Spans<P>,
-    /// Bit n: the n-th lock was this context's before `freeze`.
-    mine_at_freeze: [AtomicU64; FREEZE_WORDS],
+    pub(crate) frozen: Frozen,
 }
 
-/// The locks: a central list each class (index 0 unused), then the page heap.
-const LOCKS: usize = SizeClass::INDEXES + 1;
 /// Bytes from which a block that has to be zeroed is purged.
 const PURGED_FROM: usize = 1 << 20;
-
-const FREEZE_WORDS: usize = LOCKS.div_ceil(64);
 
 // SAFETY: everything in a heap that changes is atomic or behind a lock, or (the page source and lists) shared by contract.
 unsafe impl<P: Platform> Sync for Heap<P> where P::Source: Sync {}
@@ -62,11 +57,7 @@ unsafe impl<P: Platform> Send for Heap<P> where P::Source: Send {}
 impl<P: Platform> Heap<P> {
     /// A heap that has mapped nothing yet.
     pub const fn new(source: P::Source) -> Self {
-        Self {
-            cache: CoreCache::new(P::CORE_BUDGET),
-            spans: Spans::new(source),
-            mine_at_freeze: [const { AtomicU64::new(0) }; FREEZE_WORDS],
-        }
+        Self { cache: CoreCache::new(P::CORE_BUDGET), spans: Spans::new(source), frozen: Frozen::NEW }
     }
 
     /// A block for `layout`; a size of 0 gets a block of its own, too. `None`: no memory, nothing changed.
@@ -430,7 +421,7 @@ impl<P: Platform> Heap<P> {
     /// Empties the caches where that is wished for, and frees what interrupts have queued while this context was inside a
     /// lock.
     #[inline]
-    fn after_slow_path(&self) {
+    pub(crate) fn after_slow_path(&self) {
         if self.spans.back.ground.drain.is_made() {
             self.relieve();
         }
@@ -457,81 +448,6 @@ impl<P: Platform> Heap<P> {
                 }
                 Ok(Found::Large(span)) => self.spans.back.give_large(block.into_ptr(), span),
                 Err(kind) => Back::<P>::stop(block.as_ptr(), kind),
-            }
-        }
-    }
-
-    /// Before a fork: enters every lock, so that no other context is inside when memory is copied.
-    ///
-    /// Backs off where a lock is busy: two contexts that each hold one and wait for the other's would not come free. Others
-    /// that need a lock meanwhile do not wait for it (`L2`). Two interrupts that each came upon a lock and both fork may
-    /// still wait for each other for ever: a fork cannot do without.
-    pub fn freeze(&self) {
-        // First, so that a thief that holds the lists' lock does not wait for a lock that this context may be inside.
-        // Relaxed: see `is_frozen`.
-        self.spans.back.frozen.fetch_add(1, Relaxed);
-        loop {
-            self.cache.lists.freeze();
-            let Err(busy) = self.try_freeze() else { return };
-            self.cache.lists.thaw(Side::Parent);
-            let lock = self.lock(busy);
-            lock.enter();
-            // SAFETY: entered above.
-            unsafe { lock.leave() };
-        }
-    }
-
-    /// After a fork, in the parent and in the child: leaves every lock.
-    ///
-    /// # Safety
-    /// The calling context, or the one it was forked from, has called [`freeze`](Self::freeze), and this is the first `thaw`
-    /// since.
-    pub unsafe fn thaw(&self, side: Side) {
-        match side {
-            // Relaxed: see `is_frozen`.
-            Side::Parent => _ = self.spans.back.frozen.fetch_sub(1, Relaxed),
-            // Whoever else was about to fork is not here.
-            Side::Child => self.spans.back.frozen.store(0, Relaxed),
-        }
-        // SAFETY: `freeze` entered all of them.
-        unsafe { self.leave_locks_below(LOCKS) };
-        self.cache.lists.thaw(side);
-        self.after_slow_path();
-    }
-
-    fn lock(&self, n: usize) -> &P::Lock {
-        match self.spans.centrals.get(n) {
-            Some(central) => central.partial.lock(),
-            None => self.spans.back.lock(),
-        }
-    }
-
-    /// Enters every lock, or none: then says which one is busy. A lock that this context is inside already (it forks in a
-    /// signal handler) stays as it is, in both processes.
-    fn try_freeze(&self) -> Result<(), usize> {
-        for n in 0..LOCKS {
-            let (word, bit) = (&self.mine_at_freeze[n / 64], 1 << (n % 64));
-            // Relaxed: written and read by the context that is inside the lock.
-            match self.lock(n).try_enter() {
-                Entry::Got => _ = word.fetch_and(!bit, Relaxed),
-                Entry::Mine => _ = word.fetch_or(bit, Relaxed),
-                Entry::Busy => {
-                    // SAFETY: the locks below were entered by this loop.
-                    unsafe { self.leave_locks_below(n) };
-                    return Err(n);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The locks below `n` were entered by `try_freeze` in this context or the one it was forked from.
-    unsafe fn leave_locks_below(&self, n: usize) {
-        for n in (0..n).rev() {
-            if self.mine_at_freeze[n / 64].load(Relaxed) >> (n % 64) & 1 == 0 {
-                // SAFETY: entered, and not inside before.
-                unsafe { self.lock(n).leave() };
             }
         }
     }

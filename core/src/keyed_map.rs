@@ -11,7 +11,7 @@ use crate::page_map::{Entry, PageMap};
 use crate::platform::Tables;
 use crate::size_class::SizeClass;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use crate::units::{PAGE_SHIFT, PAGE_SIZE, Pages};
+use crate::units::{PAGE_SHIFT, Pages};
 use core::ptr::null_mut;
 
 /// The map `M` with keys for a window of `PAGES` pages: 8 bytes each of address space, of memory only where they are touched
@@ -109,4 +109,80 @@ unsafe impl<M: PageMap, const PAGES: usize> PageMap for KeyedMap<M, PAGES> {
     }
 }
 
-const _: () = assert!(PAGE_SIZE == 1 << PAGE_SHIFT);
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::page_map::RadixMap;
+    use crate::span::{Kind, Span, SpanRef};
+    use crate::units::{PAGE_SIZE, PageRun};
+    use core::cell::Cell;
+    use core::ptr::NonNull;
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::boxed::Box;
+
+    const PAGES: usize = 1024;
+    const START: usize = 0x7f00_0000_0000;
+    const CLASS: SizeClass = SizeClass::of(100, 1).unwrap();
+
+    /// Tables that are never given back, so many of them.
+    struct Leaky(Cell<usize>);
+
+    impl Tables for Leaky {
+        fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+            self.0.set(self.0.get().checked_sub(1)?);
+            // SAFETY: not of size 0.
+            NonNull::new(unsafe { alloc_zeroed(Layout::from_size_align(bytes, PAGE_SIZE).unwrap()) })
+        }
+    }
+
+    fn span(kind: Kind, start: usize) -> SpanRef {
+        let span = Box::leak(Box::new(Span::unused()));
+        let start = NonNull::new(core::ptr::without_provenance_mut(start)).unwrap();
+        span.describe(kind, PageRun { start, pages: CLASS.pages() }, start);
+        // SAFETY: leaked.
+        unsafe { SpanRef::new(NonNull::from(span)) }
+    }
+
+    fn reserved(address: usize) -> KeyedMap<RadixMap, PAGES> {
+        let map = KeyedMap::<RadixMap, PAGES>::NEW;
+        assert_eq!(map.object(address), None, "nothing is mapped");
+        assert!(map.reserve(address, Pages(1), &Leaky(Cell::new(usize::MAX))));
+        map
+    }
+
+    #[test]
+    fn objects_are_known_while_their_span_is() {
+        let (map, size) = (reserved(START), CLASS.size());
+        assert!(map.set(START, Entry::new(span(Kind::Objects(CLASS), START))));
+        assert_eq!((map.object(START), map.object(START + size)), (Some(CLASS), Some(CLASS)));
+        assert_eq!((map.object(START + 16), map.object(START + PAGE_SIZE), map.object(START - 16)), (None, None, None));
+        assert!(map.set(START, Entry::new(span(Kind::Large, START))));
+        assert_eq!(map.object(START), None, "a large block is no object");
+        assert!(map.set(START, Entry::new(span(Kind::Objects(CLASS), START))) && map.set(START, Entry::NONE));
+        assert_eq!(map.object(START), None, "the span is gone");
+    }
+
+    #[test]
+    fn outside_of_the_window_the_map_behind_knows() {
+        let map = reserved(START);
+        for far in [START + PAGES * PAGE_SIZE, START - PAGES * PAGE_SIZE, 0x1000, (1 << 47) - PAGE_SIZE] {
+            let span = span(Kind::Objects(CLASS), far);
+            assert!(map.reserve(far, Pages(1), &Leaky(Cell::new(usize::MAX))) && map.set(far, Entry::new(span)));
+            assert_eq!((map.object(far), map.get(far).span()), (None, Some(span)), "{far:#x}");
+        }
+        for nowhere in [0, 1, usize::MAX, 1 << 47, NOWHERE, NOWHERE << PAGE_SHIFT] {
+            assert_eq!(map.object(nowhere), None, "{nowhere:#x}");
+        }
+    }
+
+    #[test]
+    fn without_a_table_it_is_the_map_behind() {
+        let map = KeyedMap::<RadixMap, PAGES>::NEW;
+        assert!(!map.reserve(START, Pages(1), &Leaky(Cell::new(0))), "the map behind has no table either");
+        assert!(map.reserve(START, Pages(1), &Leaky(Cell::new(usize::MAX))));
+        let span = span(Kind::Objects(CLASS), START);
+        assert!(map.set(START, Entry::new(span)));
+        assert_eq!((map.object(START), map.get(START).span()), (None, Some(span)));
+    }
+}

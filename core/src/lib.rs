@@ -103,6 +103,8 @@ mod grain;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
+mod freeze;
+#[cfg(not(loom))]
 mod core_cache;
 #[cfg(not(loom))]
 pub mod slab;

@@ -413,4 +413,30 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_key_tells_where_objects_start() {
+        for class in SizeClass::all() {
+            let bytes = class.pages().bytes();
+            for start in [PAGE_SIZE, 0x7f12_3456_7000, (1 << 47) - bytes, !0 << 47, usize::MAX - bytes - PAGE_SIZE + 1] {
+                let key = class.key(start);
+                for offset in 0..bytes {
+                    let starts = class.object_at(offset).is_some();
+                    assert_eq!(
+                        SizeClass::of_key(key, start + offset),
+                        starts.then_some(class),
+                        "{class:?} {start:#x} + {offset}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_object_starts_where_there_is_no_key() {
+        let powers = (0..47).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]);
+        for address in powers.chain((1..100_000).map(|n| n * 0x5555_5557)).filter(|address| (1..1 << 47).contains(address)) {
+            assert_eq!(SizeClass::of_key(0, address), None, "{address:#x}");
+        }
+    }
 }

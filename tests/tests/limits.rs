@@ -206,14 +206,16 @@ fn growth_takes_the_place_of_free_pages() {
         let (before, most) = (heap.stats(), 24 * MIB);
         assert!(before.dirty_bytes > 4 * MIB, "the test tests nothing: {before:?}");
         let _limited = Limited::to(soft(most));
-        for size in [2 * MIB, MIB + 1, MIB + 1] {
-            held.push(new(heap, size));
+        let mut grown = new(heap, 2 * MIB);
+        for size in [2 * MIB, 3 * MIB, 4 * MIB, 5 * MIB] {
+            assert_eq!(grown.reallocate(size, Path::Layout, 1), Ok(Served::Yes));
             let stats = heap.stats();
             let room = most.saturating_sub(stats.live_bytes).max(LEFT);
             assert!(stats.dirty_bytes <= room, "{} dirty bytes, {room} left", stats.dirty_bytes);
             assert!(stats.dirty_bytes > 0 || room < 2 * MIB, "all went though {room} bytes were left");
         }
         free(held);
+        free([grown]);
     });
 }
 
