@@ -39,13 +39,14 @@
 //! on a bitmap, and the rest on blocks. Its calls take constant time; who has it to himself uses the [`BlockHeap`] in it
 //! directly.
 //!
-//! **Nouns.** A *page* is 4 KiB, a *chunk* 512 pages. A *block* is what a caller gets. A *class* is one of 128 block sizes;
+//! **Nouns.** A *page* is 4 KiB, a *chunk* 512 pages. A *block* is what a caller gets. A *class* is one of 104 block sizes;
 //! a *span* is a run of pages that holds objects of one class, or one large block. A *region* is memory that blocks are cut
 //! from, by the *granule* of 8 to 32 bytes. A *chain* is a counted list of free blocks, moved as a whole; a *slab* the lists
 //! of one core. A *context* is a thread or a core with everything that interrupts it.
 //!
 //! **No header per block.** Rust hands the layout back on a free, so the class (or the number of granules) is computed; C
-//! hands a pointer back, and one look-up in the page map gives span and class. Descriptors and bitmaps lie beside the
+//! hands a pointer back, and one look-up in the page map gives span and class (or, in front of it, a *key* that says whether an
+//! object of which class starts there: `keyed_map`). Descriptors and bitmaps lie beside the
 //! memory, never in it; only a free block that is cached holds a link and, where the home wants it, a seal against double
 //! frees.
 //!

@@ -16,7 +16,7 @@
 //!   its memory. [`MmapPages`]: pages. [`FutexLock`]: a lock that knows its owner and sleeps.
 //! - [`LinuxLists`]: the per-core lists. A list operation is one restartable sequence (`sections`) on the area that libc has
 //!   registered, or on our own ([`rseq`]); where the kernel has none, or is told not to, it is a claim by swap
-//!   (`thread_lists`). `mode` decides which, once in a process. The table that leads from a core to its lists is the `board`.
+//!   (`thread_lists`). `mode` decides which, once in a process. The lists of all cores lie in a row, the `board`.
 //! - [`fork`]: handlers that leave a working heap in the child.
 //!
 //! **A shared library that may be unloaded** (a plugin with [`Freestone`] as its global allocator) has to be linked with

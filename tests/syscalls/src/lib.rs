@@ -1,7 +1,7 @@
 //! Counts the system calls of a program: all of them, or only those by which memory comes and goes.
 //!
-//! For x86-64 Linux. Called by the benchmark and by the example `what_malloc_does`; calls [`tracer`], which stands on
-//! [`ptrace`]. Threads and child processes of the program are counted too, and so is what they start.
+//! For x86-64 Linux. Called by the benchmark and by the example `what_malloc_does`; calls `tracer`, which stands on
+//! `ptrace`. Threads and child processes of the program are counted too, and so is what they start.
 //!
 //! A program can say where a part of it ends: it calls [`mark`], and [`count_parts`] gives the counts part by part. So the
 //! calls of the dynamic loader and of the runtime can be told from those of the code in question; [`cold`] has code run
