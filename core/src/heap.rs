@@ -261,21 +261,23 @@ impl<P: Platform> Heap<P> {
     #[inline(always)]
     fn take_back(&self, class: SizeClass, block: Block) {
         if !P::Seal::close(&block) {
-            return self.take_back_marked(class, block);
+            return self.take_back_marked(block);
         }
         if let Err(block) = self.cache.push(class, block) {
             self.overflow(class, block);
         }
     }
 
-    /// A block that carried the mark of a free one: looks again, and stops the program.
+    /// A block that carried the mark of a free one: stops the program. (Where another context has just been handed the block,
+    /// which the second look would tell, the free is as wrong, and nothing is done: a function that always stops would be
+    /// called with a frame, not jumped to.)
     #[cold]
     #[inline(never)]
-    fn take_back_marked(&self, class: SizeClass, block: Block) {
+    fn take_back_marked(&self, block: Block) {
         if !P::Seal::close(&block) {
             Back::<P>::stop(block.as_ptr(), FaultKind::DoubleFree);
         }
-        self.overflow(class, block);
+        P::Seal::open(&block);
     }
 
     // The slow paths return what the fast path does, so that a call that misses ends in a jump and has no frame of its own.

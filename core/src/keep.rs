@@ -8,6 +8,9 @@
 //! generous, and a second, lean one holds at the moments when the heap grows beyond that peak: then free pages that nothing
 //! fits into go first. Not more of them than twice what the peak grew by, all in all: a heap that grows has holes to fill, one that
 //! only churns would give back what it takes again.
+//!
+//! **The fall.** Caches are measured by what the heap holds, and a cached block keeps its whole span. When little is left of
+//! what was live, they are emptied.
 #![forbid(unsafe_code)]
 
 /// How many dirty pages may stay.
@@ -21,6 +24,8 @@ pub(crate) struct Keep {
     peak: usize,
     /// Pages that may still be given back at peaks: twice as many as the peak grew by.
     slack: usize,
+    /// The most live pages of spans since the caches were last emptied for a fall.
+    high: usize,
 }
 
 impl Keep {
@@ -30,7 +35,7 @@ impl Keep {
     const MOST_REGRET: usize = 64 << 20 >> 12;
 
     /// Nothing learnt yet.
-    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0, slack: 0 };
+    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0, slack: 0, high: 0 };
 
     /// Forgets what was learnt.
     pub(crate) fn reset(&mut self) {
@@ -55,6 +60,19 @@ impl Keep {
     pub(crate) fn over_peak(&self, live: usize, dirty: usize) -> usize {
         let lean = (Self::LEAST / 4).max(live / 32);
         if live + dirty > self.peak { dirty.saturating_sub(lean).min(self.slack) } else { 0 }
+    }
+
+    /// Notes how many pages of spans are live.
+    pub(crate) fn rises(&mut self, live: usize) {
+        self.high = self.high.max(live);
+    }
+
+    /// Whether the heap has fallen to a quarter of what was live: then the caches, which were measured by that, keep spans from
+    /// going back whole. Each fall is told once.
+    pub(crate) fn falls(&mut self, live: usize) -> bool {
+        let falls = self.high >= Self::LEAST && live < self.high / 4;
+        self.high = if falls { live } else { self.high.max(live) };
+        falls
     }
 
     /// Pages were given back at a peak.
@@ -87,5 +105,30 @@ impl Keep {
         if seconds > 0 {
             (self.boost, self.regrettable, self.last_ms) = (self.boost >> seconds, self.regrettable >> seconds, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fall_to_a_quarter_is_told_once() {
+        let mut keep = Keep::NEW;
+        let mut falls = |lives: &[usize]| lives.iter().filter(|live| keep.falls(**live)).count();
+        assert_eq!(falls(&[0, 100, Keep::LEAST - 1, 0]), 0, "too little to tell of");
+        assert_eq!(falls(&[40_000, 20_000, 10_000, 9_999, 9_998, 5_000]), 1);
+        assert_eq!(falls(&[2_499, 2_498]), 1, "a quarter of what was left");
+        assert_eq!(falls(&[40_000, 0, 0]), 1, "and again after it rose");
+    }
+
+    #[test]
+    fn peaks_give_back_twice_what_they_grew_by() {
+        let mut keep = Keep::NEW;
+        keep.note_peak(10_000, 0);
+        assert_eq!(keep.over_peak(9_000, 1_000), 0, "no peak");
+        assert_eq!(keep.over_peak(10_000, 2_000), 2_000 - 10_000 / 32);
+        keep.slimmed(19_900);
+        assert_eq!(keep.over_peak(10_000, 2_000), 100, "what is left of it");
     }
 }

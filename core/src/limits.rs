@@ -102,7 +102,7 @@ pub(crate) struct DrainWish(AtomicBool);
 impl DrainWish {
     pub(crate) const NONE: Self = Self(AtomicBool::new(false));
 
-    fn make(&self) {
+    pub(crate) fn make(&self) {
         self.0.store(true, Relaxed);
     }
 

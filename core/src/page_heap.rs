@@ -344,6 +344,9 @@ impl PageHeap {
 
     /// Gives memory back until the dirty pages are under the cap.
     pub(crate) fn give_back_over_cap<P: Platform>(&mut self, ground: &Ground<P>) {
+        if self.keep.falls(self.spans_live()) {
+            ground.drain.make();
+        }
         if self.counts.dirty > Keep::LEAST {
             self.keep.tick(P::now_ms());
         }
@@ -361,10 +364,18 @@ impl PageHeap {
                 break;
             }
         }
+        ground.set_held(self.counts.mapped);
+    }
+
+    /// Live pages of class spans, which are what caches hold blocks of.
+    fn spans_live(&self) -> usize {
+        self.counts.live - self.counts.large - self.counts.huge
     }
 
     /// Where the heap would take more than ever before: gives back free pages that did not fit.
     pub(crate) fn slim<P: Platform>(&mut self, ground: &Ground<P>) {
+        self.keep.rises(self.spans_live());
+        ground.set_held(self.counts.mapped);
         self.press(ground);
         loop {
             let wanted = self.keep.over_peak(self.counts.live, self.counts.dirty);

@@ -130,6 +130,9 @@ unsafe impl CoreLists for LinuxLists {
             if self.slab(core).is_some() {
                 return true;
             }
+            if self.lock.is_mine() {
+                return false;
+            }
             if let Some(made) = self.exclusively(|| self.furnish(core, tables)) {
                 return made;
             }

@@ -107,7 +107,7 @@ pub(crate) fn cores() -> Cores {
     // SAFETY: the kernel writes at most the given length.
     let written = unsafe { call(SCHED_GETAFFINITY, [0, size_of_val(&mask), (&raw mut mask).addr(), 0, 0, 0]) };
     let allowed = mask.iter().map(|word| word.count_ones() as usize).sum();
-    Cores { allowed, possible: written.map_or(MOST, |bytes| bytes * 8) }
+    Cores { allowed, possible: written.ok().filter(|bytes| *bytes > 0).map_or(MOST, |bytes| bytes * 8) }
 }
 
 /// Whether the process has had one thread only, ever; `false` where libc does not say.
