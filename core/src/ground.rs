@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 pub(crate) struct Ground<P: Platform> {
     pub(crate) source: Counted<P::Source>,
     pub(crate) map: P::Map,
-    /// Pages mapped for blocks, as the page heap last said.
+    /// Pages mapped for blocks, as the page heap says whenever it has taken or got back a run.
     held: AtomicUsize,
     pub(crate) drain: DrainWish,
 }

@@ -32,9 +32,8 @@ use core::ptr::NonNull;
 ///
 /// Two families free what one `allocate` gave. Callers who know the layout ([`deallocate`](Self::deallocate),
 /// [`reallocate`](Self::reallocate)) need no look-up for blocks of a class; callers who have only a pointer
-/// ([`free`](Self::free),
-/// [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by address from
-/// then on.
+/// ([`free`](Self::free), [`resize`](Self::resize)) pay one look-up in the page map. A block that `resize` has touched is freed by
+/// address from then on.
 ///
 /// No method panics, unwinds or allocates elsewhere. Hits take constant time and no lock. A miss takes the lock of one class
 /// and, inside it, that of the page heap, and links or unlinks at most a batch (64 blocks), plus what the page source takes;
@@ -159,7 +158,7 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Frees a large block, or stops the program.
+    /// Frees what the map has no short way to (a large block, an object outside of its window), or stops the program.
     ///
     /// # Safety
     /// As for [`free`](Self::free).

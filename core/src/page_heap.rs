@@ -232,7 +232,6 @@ impl PageHeap {
         self.bins.insert(&InBin, chunk);
         self.counts.empty += 1;
         self.mapped(CHUNK_PAGES);
-        ground.set_held(self.counts.mapped);
         if self.is_large_and_dense() {
             ground.source.advise_huge(chunk.run(0..CHUNK_PAGES));
         }

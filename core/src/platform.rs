@@ -130,8 +130,8 @@ pub unsafe trait PageSource {
     /// length are kept, pages that are new read zero. `None`: refused, the run is as it was.
     ///
     /// # Safety
-    /// The run is one whole mapping of this source; nobody else uses it during the call. Where it moved, the old addresses
-    /// are gone.
+    /// The run is one whole mapping of this source, or any part where the source [joins](Self::JOINS) mappings; nobody else
+    /// uses it during the call. Where it moved, the old addresses are gone.
     unsafe fn remap(&self, run: PageRun, to: Pages, place: Place) -> Option<NonNull<u8>> {
         let _ = (run, to, place);
         None
