@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 use crate::back::{Back, Found};
+use crate::batch::Batch;
 use crate::chain::{Block, Chain};
 use crate::fault::FaultKind;
 use crate::lock::Guarded;
@@ -18,6 +19,7 @@ use crate::shelf::{SLOTS, Shelf};
 use crate::size_class::{MAX_BATCH, SizeClass};
 use crate::span::SpanRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::tide::Tide;
 use core::alloc::Layout;
 
 /// The middle end of one class.
@@ -41,11 +43,11 @@ pub(crate) struct Counts {
     left_empty: AtomicUsize,
 }
 
+/// A span and how many of the next blocks are its own; no span for a block that was nobody's.
+type Owner = (Option<SpanRef>, usize);
+
 /// Bytes on all shelves together, at most.
 const SHELVES: usize = 4 << 20;
-
-/// Blocks whose owners are looked up at a time.
-const LOOKED_UP: usize = MAX_BATCH;
 
 impl<P: Platform> Central<P> {
     pub(crate) const fn new() -> Self {
@@ -75,17 +77,19 @@ impl<P: Platform> Central<P> {
         Some(chain)
     }
 
-    /// Shelves a chain, unless all shelves together hold enough.
-    fn shelve(&self, spans: &Spans<P>, class: SizeClass, chain: Chain) -> Result<(), Chain> {
-        let bytes = chain.len() * class.size();
-        if spans.shelved.load(Relaxed).cast_signed().max(0).cast_unsigned() + bytes
-            > (spans.back.ground.held() / 128).clamp(64 * 1024, SHELVES)
-        {
-            return Err(chain);
+    /// Shelves a batch, unless all shelves together hold enough. Whether it did.
+    fn shelve(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) -> bool {
+        let bytes = batch.len() * class.size();
+        if !self.shelf.has_room(Self::slots(class)) || !spans.may_shelve(bytes) {
+            return false;
         }
-        self.shelf.put(chain, Self::slots(class))?;
+        if let Err(mut chain) = self.shelf.put(batch.link(), Self::slots(class)) {
+            // Somebody else was quicker.
+            batch.fill(&mut chain, MAX_BATCH);
+            return false;
+        }
         spans.shelved.fetch_add(bytes, Relaxed);
-        Ok(())
+        true
     }
 
     fn take(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
@@ -112,6 +116,7 @@ impl<P: Platform> Central<P> {
             partial.remove(span);
         }
         self.counts.out.fetch_add(chain.len(), Relaxed);
+        spans.tide.rise(chain.len() * class.size());
         Ok(Taken { chain, first })
     }
 
@@ -122,40 +127,60 @@ impl<P: Platform> Central<P> {
         Ok(span)
     }
 
-    /// Shelves a chain batch by batch, and takes what has no place there apart.
-    fn give(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
+    /// Shelves a batch, or takes it apart.
+    fn give(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) {
         self.counts.drains.fetch_add(1, Relaxed);
-        while !chain.is_empty() {
-            if let Err(piece) = self.shelve(spans, class, chain.split(class.batch())) {
-                self.give_to_spans(spans, class, piece);
-                return self.give_to_spans(spans, class, chain);
-            }
+        if !self.shelve(spans, class, batch) {
+            self.give_to_spans(spans, class, batch);
         }
     }
 
-    fn give_to_spans(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
-        while !chain.is_empty() {
-            let mut owned = [const { None }; LOOKED_UP];
-            let mut last = None;
-            for place in &mut owned {
-                let Some(block) = chain.pop() else { break };
-                *place = self.look_up(&spans.back, class, block, last);
-                last = place.as_ref().map(|(_, span)| *span);
+    fn give_to_spans(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) {
+        let back = &spans.back;
+        let owners = self.owners(back, class, batch.places());
+        let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else {
+            return batch.blocks().for_each(|block| back.queue(block));
+        };
+        let (mut given, mut places) = (0, batch.places());
+        for (span, n) in owners.into_iter().take_while(|(_, n)| *n > 0) {
+            let (objects, rest) = places.split_at_mut(n);
+            if let Some(span) = span {
+                self.give_one_span(back, class, &mut partial, span, objects);
+                given += n;
             }
-            self.give_owned(spans, class, owned);
+            places = rest;
+        }
+        drop(partial);
+        self.counts.out.fetch_sub(given, Relaxed);
+        if spans.tide.fall(given * class.size(), P::now_ms) {
+            back.ground.drain.make();
         }
     }
 
-    /// The span of a block of this class, which is often that of the block before; a block that is none goes its own way.
-    fn look_up(&self, back: &Back<P>, class: SizeClass, block: Block, last: Option<SpanRef>) -> Option<(Block, SpanRef)> {
-        if let Some(span) = last.filter(|span| span.holds(block.addr())) {
-            return Some((block, span));
+    /// The spans of blocks of this class, each with the number of blocks in turn that are its own, up to a number of 0.
+    fn owners(&self, back: &Back<P>, class: SizeClass, mut blocks: &mut [Option<Block>]) -> [Owner; MAX_BATCH] {
+        let mut owners = [(None, 0); MAX_BATCH];
+        for owner in &mut owners {
+            let Some((block, rest)) = blocks.split_first_mut() else { break };
+            let span = self.look_up(back, class, block);
+            let is_its =
+                |block: &Option<Block>| span.zip(block.as_ref()).is_some_and(|(span, block)| span.holds(block.addr()));
+            let more = rest.iter().take_while(|block| is_its(block)).count();
+            *owner = (span, 1 + more);
+            blocks = &mut rest[more..];
         }
+        owners
+    }
+
+    /// The span of a block of this class; a block that is none goes its own way.
+    fn look_up(&self, back: &Back<P>, class: SizeClass, place: &mut Option<Block>) -> Option<SpanRef> {
+        let block = place.as_ref()?;
         match back.find(block.as_ptr()) {
-            Ok(Found::Object(found, span)) if found == class => Some((block, span)),
+            Ok(Found::Object(found, span)) if found == class => Some(span),
             // Made for this class by an interrupt: it is a mapping of its own.
             Ok(Found::Large(span)) if span.is_rescued() => {
-                back.give_large(block.into_ptr(), span);
+                let rescued = place.take()?;
+                back.give_large(rescued.into_ptr(), span);
                 None
             }
             Ok(_) => Back::<P>::stop(block.as_ptr(), FaultKind::WrongSize),
@@ -163,30 +188,26 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    fn give_owned(&self, spans: &Spans<P>, class: SizeClass, owned: [Option<(Block, SpanRef)>; LOOKED_UP]) {
-        let back = &spans.back;
-        let mut owned = owned.into_iter().flatten().peekable();
-        let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else {
-            return owned.for_each(|(block, _)| back.queue(block));
-        };
-        let mut given = 0;
-        while let Some((block, span)) = owned.next() {
-            let was_full = !span.has_object(class);
-            give_one::<P>(class, span, block);
-            given += 1;
-            while let Some((block, _)) = owned.next_if(|(_, next)| *next == span) {
-                give_one::<P>(class, span, block);
-                given += 1;
-            }
-            match was_full {
-                true => partial.insert(class, span),
-                false => partial.update(class, span),
-            }
-            if span.out() == 0 {
-                self.return_span(back, class, &mut partial, span);
-            }
+    /// Gives objects back to their span.
+    fn give_one_span(
+        &self,
+        back: &Back<P>,
+        class: SizeClass,
+        partial: &mut Partial,
+        span: SpanRef,
+        objects: &mut [Option<Block>],
+    ) {
+        let was_full = !span.has_object(class);
+        if let Err((block, kind)) = span.give(class, objects.iter_mut().filter_map(Option::take)) {
+            Back::<P>::stop(block.as_ptr(), kind);
         }
-        self.counts.out.fetch_sub(given, Relaxed);
+        match was_full {
+            true => partial.insert(class, span),
+            false => partial.update(class, span),
+        }
+        if span.out() == 0 {
+            self.return_span(back, class, partial, span);
+        }
     }
 
     /// Gives an empty span back; who may not wait for the page heap (an interrupt that came upon it) leaves it in the list.
@@ -213,18 +234,11 @@ impl<P: Platform> Central<P> {
     }
 }
 
-/// Gives an object back to its span.
-fn give_one<P: Platform>(class: SizeClass, span: SpanRef, block: Block) {
-    let ptr = block.as_ptr();
-    if let Err(kind) = span.give(class, block) {
-        Back::<P>::stop(ptr, kind);
-    }
-}
-
 /// Page heap and central lists: the back that the core cache stands on.
 pub(crate) struct Spans<P: Platform> {
     pub(crate) centrals: [Central<P>; SizeClass::INDEXES],
     pub(crate) back: Back<P>,
+    tide: Tide,
     /// Bytes on the shelves. A chain is counted after it was put there, so it may wrap for a moment.
     shelved: AtomicUsize,
 }
@@ -234,12 +248,19 @@ impl<P: Platform> Spans<P> {
         Self {
             centrals: [const { Central::new() }; SizeClass::INDEXES],
             back: Back::new(source),
+            tide: Tide::OUT,
             shelved: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn central(&self, class: SizeClass) -> &Central<P> {
         &self.centrals[class.index()]
+    }
+
+    /// Whether the shelves, which hold blocks that keep their spans, may hold so many bytes more.
+    fn may_shelve(&self, bytes: usize) -> bool {
+        let shelved = self.shelved.load(Relaxed).cast_signed().max(0).cast_unsigned();
+        shelved + bytes <= (self.back.ground.held() / 128).clamp(64 * 1024, SHELVES)
     }
 
     /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks
@@ -252,8 +273,10 @@ impl<P: Platform> Spans<P> {
     pub(crate) fn clear_shelves(&self) {
         for class in SizeClass::all() {
             let central = self.central(class);
-            while let Some(chain) = central.unshelve(self, class) {
-                central.give_to_spans(self, class, chain);
+            while let Some(mut chain) = central.unshelve(self, class) {
+                let mut batch = Batch::EMPTY;
+                batch.fill(&mut chain, MAX_BATCH);
+                central.give_to_spans(self, class, &mut batch);
             }
             central.sweep(self, class);
         }
@@ -276,7 +299,9 @@ impl<P: Platform> Backend for Spans<P> {
         self.central(class).take(self, class, n)
     }
 
-    fn give(&self, class: SizeClass, chain: Chain) {
-        self.central(class).give(self, class, chain);
+    fn give_first(&self, class: SizeClass, chain: &mut Chain, n: usize) {
+        let mut batch = Batch::EMPTY;
+        batch.fill(chain, n);
+        self.central(class).give(self, class, &mut batch);
     }
 }

@@ -61,6 +61,14 @@ fn count<'a>(counter: impl FnOnce() -> &'a HitCounter) {
     }
 }
 
+/// Takes the room of all lists of a core away.
+fn forget<K: Class>(slab: &Slab<K>) {
+    for class in K::all() {
+        let limit = usize::from(slab.slot(class).limit.swap(0, Relaxed));
+        slab.allotted.fetch_sub(limit * class.cost(), Relaxed);
+    }
+}
+
 impl<L: CoreLists> CoreCache<L> {
     pub(crate) const fn new(budget: usize) -> Self {
         Self { lists: L::NEW, counts: L::Class::COUNTS, budget }
@@ -142,14 +150,17 @@ impl<L: CoreLists> CoreCache<L> {
         let Err(block) = (if room > 0 { self.push_again(class, block) } else { Err(block) }) else { return };
         let mut chain = self.lists.take_all(class);
         chain.push(block);
-        let surplus = chain.split(class.batch());
+        back.give_first(class, &mut chain, class.batch());
         self.put_or_give(class, chain, back);
-        back.give(class, surplus);
     }
 
-    /// Empties the lists of all cores that can be reached.
+    /// Empties the lists of all cores that can be reached; how long they may be is learnt anew.
     pub(crate) fn drain(&self, back: &impl Backend<Class = L::Class>) {
         for core in 0..self.lists.cores() {
+            // Before the lists are taken: what is freed from now on passes through.
+            if let Some(slab) = self.lists.slab(core) {
+                forget(slab);
+            }
             // A core that cannot be reached keeps what it has.
             let _ = self.lists.steal(core, &mut |class, chain| back.give(class, chain));
         }
@@ -173,8 +184,9 @@ impl<L: CoreLists> CoreCache<L> {
         let slot = slab.slot(class);
         slot.recent.store(1, Relaxed);
         let last = slot.last_miss.swap(miss as u8, Relaxed);
-        let first_or_alternating = slot.limit.load(Relaxed) == 0 || (last != 0 && last != miss as u8);
-        if first_or_alternating {
+        // Blocks that are only freed, and of which a handful is less than one, pass through.
+        let first = slot.limit.load(Relaxed) == 0 && (miss == Miss::Under || class.cost() < FIRST);
+        if first || (last != 0 && last != miss as u8) {
             self.grow(slab, class, back);
         }
         if slab.misses.fetch_add(1, Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
@@ -234,11 +246,12 @@ impl<L: CoreLists> CoreCache<L> {
             return;
         }
         let mut chain = self.lists.take_all(class);
-        let front = chain.split(surplus);
-        self.put_or_give(class, chain, back);
-        if !front.is_empty() {
-            back.give(class, front);
+        let kept = chain.len().saturating_sub(surplus);
+        while chain.len() > kept {
+            let n = chain.len() - kept;
+            back.give_first(class, &mut chain, n);
         }
+        self.put_or_give(class, chain, back);
     }
 
     /// Makes a chain this core's list, or gives it back where there is one.

@@ -2,15 +2,13 @@
 //!
 //! **Giving back without a thread or a timer.** The page heap enforces a cap whenever pages come back: a quarter of what is
 //! live, at least 2 MiB, plus a boost. The boost grows when pages are wanted again that were just given back (a purge that
-//! saved nothing), and a clock, where the home has one, halves it every second. A clock never keeps more.
+//! saved nothing), and shrinks by what is kept in vain: where the home has a clock, each second by half of the pages that stayed
+//! free all through it. A clock never keeps more.
 //!
 //! **The peak.** What is kept while less is live than before does not add to the most that the heap ever took. So the cap is
 //! generous, and a second, lean one holds at the moments when the heap grows beyond that peak: then free pages that nothing
 //! fits into go first. Not more of them than twice what the peak grew by, all in all: a heap that grows has holes to fill, one that
 //! only churns would give back what it takes again.
-//!
-//! **The fall.** Caches are measured by what the heap holds, and a cached block keeps its whole span. When little is left of
-//! what was live, they are emptied.
 #![forbid(unsafe_code)]
 
 /// How many dirty pages may stay.
@@ -20,22 +18,22 @@ pub(crate) struct Keep {
     /// Pages given back that nobody has wanted again yet.
     regrettable: usize,
     last_ms: u64,
+    /// The fewest dirty pages since the last tick: so many were kept for nothing.
+    spare: usize,
     /// The most pages that were ever live or dirty.
     peak: usize,
     /// Pages that may still be given back at peaks: twice as many as the peak grew by.
     slack: usize,
-    /// The most live pages of spans since the caches were last emptied for a fall.
-    high: usize,
 }
 
 impl Keep {
     pub(crate) const LEAST: usize = 2 << 20 >> 12;
-    const MOST_BOOST: usize = 16 << 20 >> 12;
+    const MOST_BOOST: usize = 64 << 20 >> 12;
 
-    const MOST_REGRET: usize = 64 << 20 >> 12;
+    const MOST_REGRET: usize = 80 << 20 >> 12;
 
     /// Nothing learnt yet.
-    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, peak: 0, slack: 0, high: 0 };
+    pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, spare: 0, peak: 0, slack: 0 };
 
     /// Forgets what was learnt.
     pub(crate) fn reset(&mut self) {
@@ -59,20 +57,15 @@ impl Keep {
     /// How many of its `dirty` free pages a heap that takes more than ever before has to give back, if it has `live` ones in use.
     pub(crate) fn over_peak(&self, live: usize, dirty: usize) -> usize {
         let lean = (Self::LEAST / 4).max(live / 32);
-        if live + dirty > self.peak { dirty.saturating_sub(lean).min(self.slack) } else { 0 }
+        let over = self.over(live, dirty);
+        // A little more, so that not every page beyond the peak costs a call.
+        if over > 0 { dirty.saturating_sub(lean).min(self.slack).min(over + live / 64) } else { 0 }
     }
 
-    /// Notes how many pages of spans are live.
-    pub(crate) fn rises(&mut self, live: usize) {
-        self.high = self.high.max(live);
-    }
-
-    /// Whether the heap has fallen to a quarter of what was live: then the caches, which were measured by that, keep spans from
-    /// going back whole. Each fall is told once.
-    pub(crate) fn falls(&mut self, live: usize) -> bool {
-        let falls = self.high >= Self::LEAST && live < self.high / 4;
-        self.high = if falls { live } else { self.high.max(live) };
-        falls
+    /// Pages beyond the peak: more than a few, or none. What comes and goes is not alike to the page each time.
+    fn over(&self, live: usize, dirty: usize) -> usize {
+        let most = live + dirty;
+        if most > self.peak + self.peak / 64 { most - self.peak } else { 0 }
     }
 
     /// Pages were given back at a peak.
@@ -82,7 +75,8 @@ impl Keep {
 
     /// Notes how much the heap takes.
     pub(crate) fn note_peak(&mut self, live: usize, dirty: usize) {
-        let more = (live + dirty).saturating_sub(self.peak);
+        self.spare = self.spare.min(dirty);
+        let more = self.over(live, dirty);
         (self.peak, self.slack) = (self.peak + more, self.slack + 2 * more);
     }
 
@@ -98,12 +92,14 @@ impl Keep {
         self.regrettable = (self.regrettable + pages).min(Self::MOST_REGRET);
     }
 
-    /// Lets what was learnt fade: half of it a second.
-    pub(crate) fn tick(&mut self, now_ms: Option<u64>) {
+    /// Lets what was learnt fade: in a second, half of what was kept all through it and never used.
+    pub(crate) fn tick(&mut self, now_ms: Option<u64>, dirty: usize) {
         let Some(now) = now_ms else { return };
         let seconds = (now.saturating_sub(self.last_ms) / 1000).min(63);
         if seconds > 0 {
-            (self.boost, self.regrettable, self.last_ms) = (self.boost >> seconds, self.regrettable >> seconds, now);
+            let unused = self.spare.min(self.boost);
+            self.boost -= unused - (unused >> seconds);
+            (self.regrettable, self.last_ms, self.spare) = (self.regrettable >> seconds, now, dirty);
         }
     }
 }
@@ -111,16 +107,6 @@ impl Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_fall_to_a_quarter_is_told_once() {
-        let mut keep = Keep::NEW;
-        let mut falls = |lives: &[usize]| lives.iter().filter(|live| keep.falls(**live)).count();
-        assert_eq!(falls(&[0, 100, Keep::LEAST - 1, 0]), 0, "too little to tell of");
-        assert_eq!(falls(&[40_000, 20_000, 10_000, 9_999, 9_998, 5_000]), 1);
-        assert_eq!(falls(&[2_499, 2_498]), 1, "a quarter of what was left");
-        assert_eq!(falls(&[40_000, 0, 0]), 1, "and again after it rose");
-    }
 
     #[test]
     fn peaks_give_back_twice_what_they_grew_by() {

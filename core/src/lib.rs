@@ -111,6 +111,8 @@ mod core_cache;
 pub mod slab;
 pub mod chain;
 #[cfg(not(loom))]
+mod batch;
+#[cfg(not(loom))]
 pub mod seal;
 pub mod claim;
 #[cfg(not(loom))]
@@ -119,6 +121,8 @@ mod claim_lists;
 mod central;
 #[cfg(not(loom))]
 mod partial;
+#[cfg(not(loom))]
+mod tide;
 mod shelf;
 #[cfg(not(loom))]
 mod span;

@@ -343,11 +343,8 @@ impl PageHeap {
 
     /// Gives memory back until the dirty pages are under the cap.
     pub(crate) fn give_back_over_cap<P: Platform>(&mut self, ground: &Ground<P>) {
-        if self.keep.falls(self.spans_live()) {
-            ground.drain.make();
-        }
         if self.counts.dirty > Keep::LEAST {
-            self.keep.tick(P::now_ms());
+            self.keep.tick(P::now_ms(), self.counts.dirty);
         }
         let cap = self.cap::<P>();
         while self.counts.dirty > cap {
@@ -356,25 +353,19 @@ impl PageHeap {
                 break;
             }
         }
-        let empty = if self.keep.churns(self.counts.live) { Self::MOST_ASLEEP } else { (cap / CHUNK_PAGES).max(1) };
+        let empty = if self.keep.churns(self.counts.live) { Self::MOST_ASLEEP } else { cap.div_ceil(CHUNK_PAGES) + 1 };
         while self.counts.empty > empty {
             let Some(chunk) = self.bins.find(&InBin, CHUNK_PAGES) else { break };
             if !self.unmap_chunk(ground, chunk) {
                 break;
             }
         }
-        ground.set_held(self.counts.mapped);
-    }
-
-    /// Live pages of class spans, which are what caches hold blocks of.
-    fn spans_live(&self) -> usize {
-        self.counts.live - self.counts.large - self.counts.huge
+        ground.set_held(self.counts.mapped.min(2 * (self.counts.live + self.counts.dirty)));
     }
 
     /// Where the heap would take more than ever before: gives back free pages that did not fit.
     pub(crate) fn slim<P: Platform>(&mut self, ground: &Ground<P>) {
-        self.keep.rises(self.spans_live());
-        ground.set_held(self.counts.mapped);
+        ground.set_held(self.counts.mapped.min(2 * (self.counts.live + self.counts.dirty)));
         self.press(ground);
         loop {
             let wanted = self.keep.over_peak(self.counts.live, self.counts.dirty);

@@ -368,7 +368,14 @@ pub(crate) trait Backend {
     }
 
     /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.
-    fn give(&self, class: Self::Class, chain: Chain);
+    fn give(&self, class: Self::Class, mut chain: Chain) {
+        while !chain.is_empty() {
+            self.give_first(class, &mut chain, class.batch());
+        }
+    }
+
+    /// Gives the first `n` blocks of a chain back, or as many as make a batch; the rest stays a chain as it is.
+    fn give_first(&self, class: Self::Class, chain: &mut Chain, n: usize);
 }
 
 /// A non-empty chain from below.

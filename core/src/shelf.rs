@@ -26,6 +26,12 @@ impl Shelf {
         Self { slots: core::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
+    /// Whether one of the first `slots` slots is free, at some moment.
+    #[cfg(not(loom))]
+    pub(crate) fn has_room(&self, slots: usize) -> bool {
+        self.slots.iter().take(slots).any(|slot| slot.load(Ordering::Relaxed) == 0)
+    }
+
     /// Puts a chain into one of the first `slots` slots; it comes back where all are taken.
     pub(crate) fn put(&self, chain: Chain, slots: usize) -> Result<(), Chain> {
         let word = chain.into_word();

@@ -25,7 +25,7 @@ use crate::platform::Contents;
 use crate::size_class::{MAX_BATCH, MAX_OBJECTS, SizeClass};
 use crate::sync::Cell;
 use crate::units::{PAGE_SIZE, PageRun, Pages};
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
 const WORDS: usize = MAX_OBJECTS / 64;
@@ -196,29 +196,36 @@ impl Span {
     pub(crate) fn take(&self, class: SizeClass, n: usize, chain: &mut Chain) -> Contents {
         let mut taken = [0_u16; MAX_BATCH];
         let (mut count, wanted) = (0, n.min(MAX_BATCH));
-        for (base, word) in self.free.iter().enumerate() {
-            while word.get() != 0 && count < wanted {
-                taken[count] = (base * 64) as u16 + word.get().trailing_zeros() as u16;
-                word.set(word.get() & (word.get() - 1));
+        for (base, word) in self.free.iter().enumerate().filter(|(_, word)| word.get() != 0) {
+            let mut bits = word.get();
+            while bits != 0 && count < wanted {
+                taken[count] = (base * 64) as u16 + bits.trailing_zeros() as u16;
+                bits &= bits - 1;
                 count += 1;
             }
+            word.set(bits);
         }
         let contents = if count == 0 { self.contents.get() } else { Contents::Unknown };
-        let page = |object: u16| usize::from(object) * class.size() / PAGE_SIZE;
-        let (first, last) = (self.fresh.get(), class.objects() as u16);
-        let mut fresh = first;
-        while count < wanted
-            && fresh < last
-            && (fresh == first || (class.size() < PAGE_SIZE && page(fresh) <= page(first) + 1))
-        {
-            taken[count] = fresh;
-            fresh += 1;
-            count += 1;
+        let fresh = self.fresh_to_link(class, wanted - count);
+        for (place, object) in taken[count..].iter_mut().zip(fresh.clone()) {
+            *place = object;
         }
-        self.fresh.set(fresh);
+        count += fresh.len();
+        self.fresh.set(fresh.end);
         self.out.set(self.out.get() + count as u16);
-        in_turns(count, (LINE / class.size()).max(1)).for_each(|n| chain.push(self.object(class, taken[n])));
+        // A chain of its own, which lives in a register: links are written through pointers.
+        let mut front = core::mem::replace(chain, Chain::EMPTY);
+        in_turns(&taken[..count], (LINE / class.size()).max(1), |object| front.push(self.object(class, object)));
+        *chain = front;
         contents
+    }
+
+    /// Up to `n` objects that were never handed out: those on the page of the first of them and on the next.
+    fn fresh_to_link(&self, class: SizeClass, n: usize) -> Range<u16> {
+        let (first, size) = (usize::from(self.fresh.get()), class.size());
+        let near = if size < PAGE_SIZE { (first * size / PAGE_SIZE + 2) * PAGE_SIZE } else { (first + 1) * size };
+        let end = near.div_ceil(size).min(class.objects()).min(first + n);
+        first as u16..end as u16
     }
 
     fn object(&self, class: SizeClass, object: u16) -> Block {
@@ -228,16 +235,27 @@ impl Span {
         unsafe { Block::from_ptr(start) }
     }
 
-    /// Takes an object back, or says what is wrong with it.
-    pub(crate) fn give(&self, class: SizeClass, block: Block) -> Result<(), FaultKind> {
-        let offset = block.addr().wrapping_sub(self.start.get().addr().get());
-        let object = class.object_at(offset).ok_or(FaultKind::Interior)?;
-        let (word, bit) = (&self.free[object / 64], 1 << (object % 64));
-        if object >= self.fresh.get().into() || word.get() & bit != 0 {
-            return Err(FaultKind::DoubleFree);
+    /// Takes objects back, or says which one is wrong, and how; those before it are back then.
+    pub(crate) fn give(&self, class: SizeClass, blocks: impl Iterator<Item = Block>) -> Result<(), (Block, FaultKind)> {
+        let (start, fresh) = (self.start.get().addr().get(), usize::from(self.fresh.get()));
+        // Neighbours have their bits in one word, which is written when the next one is wanted.
+        let (mut place, mut bits, mut given) = (0, self.free[0].get(), 0);
+        for block in blocks {
+            let Some(object) = class.object_at(block.addr().wrapping_sub(start)) else {
+                return Err((block, FaultKind::Interior));
+            };
+            if object / 64 != place {
+                self.free[place].set(bits);
+                (place, bits) = (object / 64, self.free[object / 64].get());
+            }
+            let bit = 1 << (object % 64);
+            if object >= fresh || bits & bit != 0 {
+                return Err((block, FaultKind::DoubleFree));
+            }
+            (bits, given) = (bits | bit, given + 1);
         }
-        word.set(word.get() | bit);
-        self.out.set(self.out.get() - 1);
+        self.free[place].set(bits);
+        self.out.set(self.out.get() - given);
         Ok(())
     }
 
@@ -262,9 +280,15 @@ impl Span {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The numbers below `count`, last first, in such turns that neighbours of one line are apart: 0 comes last, before it `stride`,
-/// and so on. A thread that takes a block, moves to another core and frees it there leaves the next block to its old core:
+/// Goes through `objects`, last first, in such turns that neighbours of one line are apart: the first comes last, before it the
+/// one at `stride`, and so on. A thread that takes a block, moves to another core and frees it there leaves the next block to its old core:
 /// were that in the same line, the two cores would write to it in turn from then on, each with its newest block.
-fn in_turns(count: usize, stride: usize) -> impl Iterator<Item = usize> {
-    (0..stride).rev().flat_map(move |turn| (turn..count).step_by(stride).rev())
+#[inline(always)]
+fn in_turns(objects: &[u16], stride: usize, mut push: impl FnMut(u16)) {
+    if stride == 1 {
+        return objects.iter().rev().for_each(|object| push(*object));
+    }
+    for turn in (0..stride.min(objects.len())).rev() {
+        objects[turn..].iter().step_by(stride).rev().for_each(|object| push(*object));
+    }
 }
