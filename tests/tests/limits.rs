@@ -272,10 +272,12 @@ fn a_shortage_is_heard() {
         free(held.pop().into_iter().flatten());
         assert!(heap.stats().dirty_bytes > LEFT, "a shortage that is over still counts");
         Memory::set_short(true);
-        let questions = Memory::questions();
+        let (questions, stats) = (Memory::questions(), heap.stats());
+        // What is cached comes back, too: in spans that are a little longer.
+        let most = (stats.live_bytes + stats.cached_bytes) * 21 / 20 / (2 * MIB) + 1;
         free(held.pop().into_iter().flatten());
         assert!(heap.stats().dirty_bytes <= LEFT, "not heard while pages come back");
-        assert!((1..=5).contains(&(Memory::questions() - questions)), "10 MB came back, one question each 2 MiB");
+        assert!((1..=most).contains(&(Memory::questions() - questions)), "not one question each 2 MiB");
     });
 }
 
