@@ -72,6 +72,12 @@ impl<S: PageSource> Counted<S> {
         mapped
     }
 
+    pub(crate) fn map_sparse(&self, pages: Pages) -> Option<Mapped> {
+        let mapped = self.source.map_sparse(pages);
+        self.count(&self.maps, mapped.is_some());
+        mapped
+    }
+
     /// # Safety
     /// As for [`PageSource::unmap`].
     pub(crate) unsafe fn unmap(&self, run: PageRun) -> Result<(), Refused> {

@@ -90,7 +90,7 @@ impl Meta {
         if pages.bytes() <= self.left || pages.0 * 2 <= self.block.0 {
             return self.carve(source, pages.bytes(), PAGE_SIZE);
         }
-        let mapped = source.map(pages, PAGE_SIZE)?;
+        let mapped = source.map_sparse(pages)?;
         let run = PageRun { start: mapped.start, pages };
         let Some(node) = self.carve(source, size_of::<MapNode>(), align_of::<MapNode>()) else {
             // SAFETY: just mapped, and nobody has it. A refusal leaves the run to the source.
@@ -118,10 +118,13 @@ impl Meta {
         Some(carved)
     }
 
-    /// A block of the usual length, or where the source has none (an address space with a limit), a short one.
+    /// A block of the usual length, or where the source has none (an address space with a limit), one as short as will do.
     fn map_block(&self, source: &Counted<impl PageSource>, bytes: usize) -> Option<(Mapped, Pages)> {
+        if let Some(mapped) = source.map_sparse(self.block) {
+            return Some((mapped, self.block));
+        }
         let short = Pages(Self::SHORT.0.max(Pages::holding(bytes + PAGE_SIZE)?.0));
-        [self.block, short].into_iter().find_map(|pages| Some((source.map(pages, PAGE_SIZE)?, pages)))
+        Some((source.map(short, PAGE_SIZE)?, short))
     }
 
     const SHORT: Pages = Pages(64);

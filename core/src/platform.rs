@@ -14,7 +14,7 @@ use crate::region::{Region, RegionError};
 use crate::seal::Seal;
 use crate::size_class::SizeClass;
 use crate::slab::{ListCounts, Slab, Slot};
-use crate::units::{PageRun, Pages};
+use crate::units::{PAGE_SIZE, PageRun, Pages};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
@@ -112,6 +112,12 @@ pub unsafe trait PageSource {
     /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing
     /// changed.
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped>;
+
+    /// The same for a table of the heap's own, of which little is ever touched. A source where that costs something all the
+    /// same may refuse a long one (the heap does without, or asks [`map`](Self::map) for a short one).
+    fn map_sparse(&self, pages: Pages) -> Option<Mapped> {
+        self.map(pages, PAGE_SIZE)
+    }
 
     /// Gives the run back. `Err`: refused, the run is still mapped. The heap keeps it where it has a place for it, and tries
     /// again; a run that it has just mapped in vain, or was made for an interrupt, is left to the source.

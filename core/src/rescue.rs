@@ -35,7 +35,7 @@ impl<S: PageSource> Tables for StrayTables<'_, S> {
     fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
         // A page in front holds the node, so that the table is aligned to a page.
         let pages = Pages(Pages::holding(bytes)?.0 + 1);
-        let mapped = self.source.map(pages, PAGE_SIZE)?;
+        let mapped = self.source.map_sparse(pages)?;
         let run = PageRun { start: mapped.start, pages };
         let table = run.part(Pages(1), Pages(1)).start;
         if mapped.contents == Contents::Unknown {

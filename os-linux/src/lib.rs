@@ -77,7 +77,8 @@ impl<S: Seal> Platform for Linux<S> {
     type Map = KeyedMap<RadixMap, { 4 << 20 }>;
     type Seal = S;
 
-    /// 40 MiB, of which only what is touched costs memory: page map, board and first descriptors by one system call.
+    /// 40 MiB, of which only what is touched costs memory: page map, board and first descriptors by one system call. Where the
+    /// process may map less than 32 times that, a short block; and less than a GiB, no keys.
     const META_BLOCK: Pages = Pages(10 << 10);
 
     fn now_ms() -> Option<u64> {

@@ -10,11 +10,17 @@ use freestone_core::{Contents, Mapped, PAGE_SIZE, PageRun, PageSource, Pages, Pl
 
 const READ_WRITE: usize = 1 | 2;
 const PRIVATE_ANONYMOUS: usize = 0x02 | 0x20;
+const NO_RESERVE: usize = 0x4000;
 const FIXED_NOREPLACE: usize = 0x10_0000;
 const MAY_MOVE: usize = 1;
 const DONTNEED: usize = 4;
 const HUGEPAGE: usize = 14;
 const POPULATE_WRITE: usize = 23;
+
+/// Tables up to this length are never refused for a limit: without them a heap does not work.
+const SHORT_TABLE: usize = 4 << 20;
+/// A longer table takes at most this part of what the process may map.
+const PART_FOR_TABLE: usize = 32;
 
 /// The page source of a Linux process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,8 +33,17 @@ unsafe impl PageSource for MmapPages {
     const JOINS: bool = true;
 
     fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
-        let start = map_aligned(pages.bytes(), align)?;
-        Some(Mapped { start: NonNull::new(with_exposed_provenance_mut(start))?, contents: Contents::Zeroed })
+        mapped(map_aligned(pages.bytes(), align)?)
+    }
+
+    /// Without a charge to what the kernel is ready to commit, unless it commits strictly (`vm.overcommit_memory` 2), where
+    /// every mapping is charged. Limits of a process count all addresses: where one is low, a long table is refused.
+    fn map_sparse(&self, pages: Pages) -> Option<Mapped> {
+        let bytes = pages.bytes();
+        if bytes > SHORT_TABLE && bytes > sys::mapping_limit() / PART_FOR_TABLE {
+            return None;
+        }
+        mapped(map_at(0, bytes, NO_RESERVE)?)
     }
 
     unsafe fn unmap(&self, run: PageRun) -> Result<(), Refused> {
@@ -60,6 +75,10 @@ unsafe impl PageSource for MmapPages {
     fn populate(&self, run: PageRun) {
         let _ = advise(run, POPULATE_WRITE);
     }
+}
+
+fn mapped(start: usize) -> Option<Mapped> {
+    Some(Mapped { start: NonNull::new(with_exposed_provenance_mut(start))?, contents: Contents::Zeroed })
 }
 
 fn advise(run: PageRun, advice: usize) -> bool {
@@ -166,6 +185,24 @@ mod tests {
         let mut resident = 0;
         // SAFETY: asks about a page, mapped or not; writes one byte.
         unsafe { libc::mincore(with_exposed_provenance_mut(address), PAGE_SIZE, &mut resident) == 0 }
+    }
+
+    /// What the kernel notes of the mapping that begins at `start`.
+    fn flags(start: usize) -> std::string::String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&std::format!("{start:x}-")));
+        lines.find_map(|line| line.strip_prefix("VmFlags:")).expect("a mapping begins here").into()
+    }
+
+    #[test]
+    fn sparse_tables_are_not_charged() {
+        let pages = Pages(8 << 10);
+        let run = PageRun { start: SOURCE.map_sparse(pages).unwrap().start, pages };
+        let flags = flags(run.start.addr().get());
+        // Under strict overcommit the kernel ignores what is asked for.
+        let strict = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2");
+        assert!(strict || (flags.contains(" nr") && !flags.contains(" ac")), "{flags}");
+        unmap(run);
     }
 
     #[test]

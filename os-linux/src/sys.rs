@@ -21,6 +21,7 @@ pub(crate) const SCHED_GETAFFINITY: usize = 204;
 pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const TGKILL: usize = 234;
 pub(crate) const OPENAT: usize = 257;
+pub(crate) const PRLIMIT: usize = 302;
 pub(crate) const MEMBARRIER: usize = 324;
 pub(crate) const RSEQ: usize = 334;
 
@@ -108,6 +109,21 @@ pub(crate) fn cores() -> Cores {
     let written = unsafe { call(SCHED_GETAFFINITY, [0, size_of_val(&mask), (&raw mut mask).addr(), 0, 0, 0]) };
     let allowed = mask.iter().map(|word| word.count_ones() as usize).sum();
     Cores { allowed, possible: written.ok().filter(|bytes| *bytes > 0).map_or(MOST, |bytes| bytes * 8) }
+}
+
+/// Bytes that this process may map, by its limits of address space and of data; as many as there are where the kernel does not
+/// say.
+pub(crate) fn mapping_limit() -> usize {
+    const DATA: usize = 2;
+    const ADDRESS_SPACE: usize = 9;
+    let limit = |kind| {
+        // What holds, and to what the process may raise it. No limit is the greatest number.
+        let mut limits = [usize::MAX; 2];
+        // SAFETY: the kernel writes the two words.
+        let _ = unsafe { call(PRLIMIT, [0, kind, 0, (&raw mut limits).expose_provenance(), 0, 0]) };
+        limits[0]
+    };
+    limit(DATA).min(limit(ADDRESS_SPACE))
 }
 
 /// Whether the process has had one thread only, ever; `false` where libc does not say.

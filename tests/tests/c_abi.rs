@@ -69,6 +69,8 @@ programs! {
     start_and_end: "ends.c", "";
     address_space_limit: "limits.c", "as";
     data_limit: "limits.c", "data";
+    little_address_space: "little.c", "as";
+    little_data: "little.c", "data";
     refused_calls: "refused.c", "";
     signals: "signals.c", "";
     handlers: "handlers.c", "";
