@@ -197,11 +197,15 @@ impl SizeClass {
 /// The bits of a key that hold the class.
 const CLASS: u64 = 0xfff;
 
-/// A product up to 2^40 counts as small. Bounds, for spans up to 2^20 bytes and d up to 2^18: with m = ceil(2^64 / d) + 512 the
-/// excess e = d × m − 2^64 is from 512 d to 513 d. Where n = k × d ≥ 0, the product is k × e + (0 to 8190) < 2^30; where d does
-/// not divide n, it is at least m > 2^45, and not within 2^44 of 2^64 from below; where n = −k × d, it is 2^64 − k × e + (0 to
-/// 8190), and k × e ≥ 512 × 16.
+/// A product up to 2^40 counts as small. Bounds, for spans up to [`LONGEST_SPAN`] and d up to [`LARGEST_OBJECT`], which the
+/// table keeps to: with m = ceil(2^64 / d) + 512 the excess e = d × m − 2^64 is from 512 d to 513 d. Where n = k × d ≥ 0, the
+/// product is k × e + (0 to 8190) < 2^30; where d does not divide n, it is at least m > 2^45, and not within 2^44 of 2^64 from
+/// below; where n = −k × d, it is 2^64 − k × e + (0 to 8190), and k × e ≥ 512 × 16.
 const SMALL: u32 = 40;
+/// Bytes of a span, at most.
+const LONGEST_SPAN: usize = 1 << 20;
+/// Bytes of an object, at most.
+const LARGEST_OBJECT: usize = 1 << 18;
 
 /// As long as a slot, so that a class leads to it without a shift, too.
 #[repr(align(16))]
@@ -334,6 +338,7 @@ const _: () = {
         assert!(SizeClass::computed(below + 1).index() == index, "no gap below");
         assert!(size <= 128 || (size - below - 1) * 8 <= size, "waste at most 12.5 % above 128 bytes");
         assert!(row.objects >= 1 && row.objects as usize <= MAX_OBJECTS, "objects fit the descriptor");
+        assert!(row.pages as usize * PAGE_SIZE <= LONGEST_SPAN && size <= LARGEST_OBJECT, "keys are exact, see `SMALL`");
         assert!((row.pages as usize * PAGE_SIZE % size) * 16 <= row.pages as usize * PAGE_SIZE, "tail at most 1/16");
         // The quotient is exact while offset × (inverse × size − 2^40) < 2^40.
         let error = row.inverse * row.size as u64 - (1 << INVERSE_SHIFT);
