@@ -162,7 +162,6 @@ impl<P: Platform> Heap<P> {
     ///
     /// # Safety
     /// As for [`free`](Self::free).
-    #[cold]
     #[inline(never)]
     unsafe fn free_uncommon(&self, ptr: NonNull<u8>) {
         // SAFETY: the caller's promise.
