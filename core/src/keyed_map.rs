@@ -5,7 +5,8 @@
 //! window of addresses around the heap's first mapping: one load and one multiplication. Whatever lies outside of the
 //! window, and every block without a class, takes the longer way.
 //!
-//! Invariant: `M4` a key that is not 0 is that of the span which the page map behind names for the page.
+//! Invariant: `M4` a key that is not 0 is that of the span which the page map behind names for the page (but inside
+//! [`set`](PageMap::set)).
 
 use crate::page_map::{Entry, PageMap};
 use crate::platform::Tables;
@@ -99,13 +100,15 @@ unsafe impl<M: PageMap, const PAGES: usize> PageMap for KeyedMap<M, PAGES> {
     }
 
     fn set(&self, address: usize, entry: Entry) -> bool {
-        if let Some(page) = self.page(address) {
+        let is_set = self.map.set(address, entry);
+        if is_set && let Some(page) = self.page(address) {
             // SAFETY: a page of the window.
             let key = unsafe { self.key(page) };
-            // Relaxed: see `object`. The key goes before the entry and comes before it: while it is there, so is a span.
+            // Relaxed: see `object`. The two change one after the other while nobody has a block of the span: it is on its way
+            // in or out.
             key.store(entry.key(), Ordering::Relaxed);
         }
-        self.map.set(address, entry)
+        is_set
     }
 }
 
@@ -161,6 +164,13 @@ mod tests {
         assert_eq!(map.object(START), None, "a large block is no object");
         assert!(map.set(START, Entry::new(span(Kind::Objects(CLASS), START))) && map.set(START, Entry::NONE));
         assert_eq!(map.object(START), None, "the span is gone");
+    }
+
+    #[test]
+    fn what_is_not_reserved_gets_no_key() {
+        let (map, below) = (reserved(START), START - PAGE_SIZE);
+        assert!(!map.set(below, Entry::new(span(Kind::Objects(CLASS), below))), "in the window, in a leaf that is missing");
+        assert_eq!((map.object(below), map.get(below)), (None, Entry::NONE));
     }
 
     #[test]
