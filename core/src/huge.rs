@@ -160,7 +160,8 @@ impl PageHeap {
         }
         let (old, entry) = (span.run(), Entry::new(span));
         ground.map.set(old.start.addr().get(), Entry::NONE);
-        // SAFETY: the run is a whole mapping of this source, and its owner is the caller, who resizes it.
+        // SAFETY: the run is a whole mapping of this source, or where that joins mappings perhaps a part of one (`cut`) or several
+        // (`join_neighbours`), as it may be there; its owner is the caller, who resizes it.
         let moved = unsafe { ground.source.remap(old, pages, place) };
         let run = moved.map_or(old, |start| PageRun { start, pages });
         let reserved = ground.map.finish_move(run.start.addr().get());

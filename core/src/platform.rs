@@ -105,8 +105,8 @@ pub unsafe trait RegionSource {
 ///   method of the same source; a source that cannot serve such a call refuses it. A lock that the source takes is held only
 ///   by who came through the source, or with interrupts masked: else an interrupt could wait for a context that waits for it.
 pub unsafe trait PageSource {
-    /// Whether mappings that lie side by side count as one: then a run to give back may consist of several, or of parts of
-    /// them, and a run to resize may be a part (which the source may refuse).
+    /// Whether mappings that lie side by side count as one: then a run to give back or to resize may consist of several, or of
+    /// parts of them (and the source may refuse it).
     const JOINS: bool = false;
 
     /// Maps `pages` pages at a multiple of `align` bytes (a power of two, at least a page). `None`: no memory; nothing
@@ -136,8 +136,8 @@ pub unsafe trait PageSource {
     /// length are kept, pages that are new read zero. `None`: refused, the run is as it was.
     ///
     /// # Safety
-    /// The run is one whole mapping of this source, or any part where the source [joins](Self::JOINS) mappings; nobody else
-    /// uses it during the call. Where it moved, the old addresses are gone.
+    /// The run is one whole mapping of this source, or where the source [joins](Self::JOINS) mappings any part of one or of
+    /// several; nobody else uses it during the call. Where it moved, the old addresses are gone.
     unsafe fn remap(&self, run: PageRun, to: Pages, place: Place) -> Option<NonNull<u8>> {
         let _ = (run, to, place);
         None

@@ -61,7 +61,8 @@ unsafe impl PageSource for MmapPages {
             Place::Stay => 0,
             Place::Move => MAY_MOVE,
         };
-        // SAFETY: the run is a whole mapping of the caller's, who uses the new address from now on.
+        // The kernel cuts a part out of its mapping; a run of several it shortens, and refuses to lengthen.
+        // SAFETY: the run is the caller's, who uses the new address from now on.
         let start = unsafe {
             sys::call(sys::MREMAP, [run.start.as_ptr().expose_provenance(), run.pages.bytes(), to.bytes(), flags, 0, 0])
         };
@@ -259,6 +260,27 @@ mod tests {
         let short = unsafe { SOURCE.remap(long, Pages(2), Place::Stay) };
         assert_eq!(short, Some(moved));
         unmap(PageRun { start: moved, pages: Pages(2) });
+    }
+
+    #[test]
+    fn parts_of_mappings_and_several_are_resized_or_refused() {
+        let run = map(12, PAGE_SIZE);
+        bytes(run).fill(5);
+        let part = run.part(Pages(2), Pages(4));
+        // SAFETY: the test's own run, whose parts are used by one slice at a time.
+        let moved = unsafe { SOURCE.remap(part, Pages(64), Place::Move) }.unwrap();
+        let long = PageRun { start: moved, pages: Pages(64) };
+        assert!(bytes(long)[..4 * PAGE_SIZE].iter().all(|b| *b == 5) && bytes(run.part(Pages(6), Pages(6)))[0] == 5);
+        // A mark on its second half cuts what is left of the run in two.
+        let (several, second) = (run.part(Pages(6), Pages(6)), run.part(Pages(9), Pages(3)));
+        // SAFETY: as above; forks are told to leave the pages out, no more.
+        assert_eq!(unsafe { libc::madvise(second.start.as_ptr().cast(), second.pages.bytes(), libc::MADV_DONTFORK) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { SOURCE.remap(several, Pages(64), Place::Move) }, None);
+        assert!(bytes(several).iter().all(|b| *b == 5));
+        // SAFETY: as above.
+        assert_eq!(unsafe { SOURCE.remap(several, Pages(2), Place::Stay) }, Some(several.start));
+        [long, run.part(Pages(0), Pages(2)), run.part(Pages(6), Pages(2))].into_iter().for_each(unmap);
     }
 
     #[test]
