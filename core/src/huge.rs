@@ -46,18 +46,34 @@ impl PageHeap {
         Some((span, Stale::Whole(contents)))
     }
 
-    /// Makes a mapping, which is in no list, `pages` long; the rest of it is idle, if that is worth it.
+    /// Makes a mapping, which is in no list, `pages` long; the rest of it is idle, if that is worth it, or where there is no
+    /// memory for a descriptor, given back. What the source does not take either stays the block's: it counts as live, and
+    /// comes back with it.
     fn cut<P: Platform>(&mut self, ground: &Ground<P>, span: SpanRef, pages: Pages) {
         let run = span.run();
         if !P::Source::JOINS || run.pages.0 < pages.0 + Self::PIECE {
             return;
         }
-        let Some(rest) = self.meta.span(&ground.source) else { return };
         let piece = run.part(pages, Pages(run.pages.0 - pages.0));
-        rest.describe(Kind::Huge, piece, piece.start);
-        rest.chunk.set(None);
+        if let Some(rest) = self.meta.span(&ground.source) {
+            rest.describe(Kind::Huge, piece, piece.start);
+            rest.chunk.set(None);
+            self.add_idle(rest);
+        } else if !self.unmap_piece(ground, piece) {
+            return;
+        }
         span.set_run(run.part(Pages(0), pages));
-        self.add_idle(rest);
+    }
+
+    /// Gives a mapping that is nobody's back, or where the source joins mappings, a part of one; whether the source takes it.
+    fn unmap_piece<P: Platform>(&mut self, ground: &Ground<P>, piece: PageRun) -> bool {
+        // SAFETY: nobody uses the pages, which are mapped by this source; parts go only where it takes parts (`JOINS`).
+        if unsafe { ground.source.unmap(piece) }.is_err() {
+            return false;
+        }
+        self.counts.mapped -= piece.pages.0;
+        self.keep.gave_back(piece.pages.0);
+        true
     }
 
     /// Pages from which a rest is worth a descriptor.
@@ -189,19 +205,80 @@ impl PageHeap {
         let kept = run.pages.0.saturating_sub(most.saturating_add(Self::PIECE));
         let kept = if P::Source::JOINS && kept >= Self::PIECE { kept } else { 0 };
         let given = run.part(Pages(kept), Pages(run.pages.0 - kept));
-        // SAFETY: an idle mapping is nobody's; a part of one only where the source takes parts.
-        if unsafe { ground.source.unmap(given) }.is_err() {
+        if !self.unmap_piece(ground, given) {
             return 0;
         }
-        self.forget_idle(span);
         if kept > 0 {
+            // What is left keeps its turn: it is as old as before.
             span.set_run(run.part(Pages(0), Pages(kept)));
-            self.add_idle(span);
+            self.counts.dirty -= given.pages.0;
         } else {
+            self.forget_idle(span);
             self.meta.free_span(span);
         }
-        self.counts.mapped -= given.pages.0;
-        self.keep.gave_back(given.pages.0);
         given.pages.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::Heap;
+    use crate::row::{Home, Row};
+
+    fn take(heap: &mut Heap<Home>, pages: usize) -> SpanRef {
+        let (page_heap, ground) = heap.spans.back.pages_mut();
+        page_heap.take_huge(ground, Pages(pages), PAGE_SIZE).expect("a huge block").0
+    }
+
+    fn give(heap: &mut Heap<Home>, span: SpanRef) {
+        let (page_heap, ground) = heap.spans.back.pages_mut();
+        page_heap.give_huge(ground, span);
+    }
+
+    #[test]
+    fn what_is_left_of_an_idle_mapping_keeps_its_turn() {
+        let mut heap = Row::new().heap();
+        let blocks = [200, 300, 150].map(|pages| take(&mut heap, pages));
+        give(&mut heap, blocks[0]);
+        give(&mut heap, blocks[2]);
+        let (page_heap, ground) = heap.spans.back.pages_mut();
+        assert_eq!(page_heap.idle.oldest(), Some(blocks[0]));
+        for left in [134, 68] {
+            assert_eq!(page_heap.unmap_idle(ground, blocks[0], 50), 66);
+            assert_eq!((page_heap.idle.oldest(), blocks[0].run().pages), (Some(blocks[0]), Pages(left)));
+        }
+        assert_eq!((page_heap.unmap_idle(ground, blocks[0], 68), page_heap.idle.oldest()), (68, Some(blocks[2])));
+        assert_eq!(heap.check(), Ok(()));
+    }
+
+    /// A heap with an idle mapping of 400 pages and a source that has no more, so that there are no more descriptors.
+    fn without_descriptors(row: &'static Row) -> Heap<Home> {
+        let mut heap = row.heap();
+        let block = take(&mut heap, 400);
+        give(&mut heap, block);
+        let (page_heap, ground) = heap.spans.back.pages_mut();
+        row.is_full.set(true);
+        while page_heap.meta.span(&ground.source).is_some() {}
+        heap
+    }
+
+    #[test]
+    fn without_a_descriptor_for_the_rest_it_is_given_back() {
+        let mut heap = without_descriptors(Row::new());
+        assert_eq!(take(&mut heap, 300).run().pages, Pages(300));
+        let counts = heap.spans.back.pages_mut().0.counts;
+        assert_eq!((counts.live, counts.mapped, counts.dirty, counts.idle), (300, 300, 0, 0));
+        assert_eq!(heap.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_rest_that_the_source_does_not_take_is_live() {
+        let row = Row::new();
+        let mut heap = without_descriptors(row);
+        row.keeps.set(true);
+        assert_eq!(take(&mut heap, 300).run().pages, Pages(400));
+        assert_eq!(heap.spans.back.pages_mut().0.counts.live, 400);
+        assert_eq!(heap.check(), Ok(()));
     }
 }

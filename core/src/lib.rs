@@ -174,6 +174,8 @@ mod stats;
 mod check;
 #[cfg(not(loom))]
 mod region_check;
+#[cfg(all(test, not(loom)))]
+mod row;
 
 #[cfg(not(loom))]
 mod exports {
