@@ -5,7 +5,8 @@
 //! left and go back as soon as they are empty (the page heap keeps their pages warm).
 //!
 //! Invariants: `S5` a span of the class is in `partial` exactly while it has an object to give; `E1` `out` is the number of
-//! the class's objects that are outside their spans: live, cached, on the shelf or queued.
+//! the class's objects that are outside their spans: live, cached, on the shelf or queued; `E2` `shelved` is the bytes of the
+//! blocks on all shelves, while nobody is at one.
 #![forbid(unsafe_code)]
 
 use crate::back::{Back, Found};
@@ -239,8 +240,8 @@ pub(crate) struct Spans<P: Platform> {
     pub(crate) centrals: [Central<P>; SizeClass::INDEXES],
     pub(crate) back: Back<P>,
     tide: Tide,
-    /// Bytes on the shelves. A chain is counted after it was put there, so it may wrap for a moment.
-    shelved: AtomicUsize,
+    /// Bytes on the shelves (`E2`). A chain is counted after it was put there, so it may wrap for a moment.
+    pub(crate) shelved: AtomicUsize,
 }
 
 impl<P: Platform> Spans<P> {

@@ -9,7 +9,7 @@ use crate::heap::Heap;
 use crate::page_bits::PageBits;
 use crate::page_heap::PageHeap;
 use crate::page_map::PageMap;
-use crate::platform::{CoreLists, Platform};
+use crate::platform::{CoreLists, PageSource, Platform};
 use crate::size_class::SizeClass;
 use crate::slab::Slab;
 use crate::span::{InList, Kind, SpanRef};
@@ -54,7 +54,7 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// No other context uses the heap during the call.
     pub unsafe fn check_quiescent(&self) -> Result<(), Broken> {
-        let mut found = Walk::default();
+        let (mut found, mut shelved) = (Walk::default(), 0);
         if let Some(pages) = self.spans.back.pages() {
             self.check_pages(&pages, &mut found)?;
         }
@@ -64,7 +64,9 @@ impl<P: Platform> Heap<P> {
             let cached = unsafe { self.check_cached(class)? };
             let out = self.spans.central(class).counts.out.load(Relaxed);
             ensure(out == found.out[class.index()] && cached <= out, "E1: the objects outside spans are counted", 0)?;
+            shelved += self.spans.central(class).shelf.blocks() * class.size();
         }
+        ensure(self.spans.shelved.load(Relaxed) == shelved, "E2: the bytes on the shelves are counted", 0)?;
         self.check_slabs()
     }
 
@@ -76,6 +78,7 @@ impl<P: Platform> Heap<P> {
         for span in pages.huge.iter(&InList) {
             let named = self.spans.back.ground.map.get(span.start().addr().get()).span();
             ensure(named == Some(span), "M1: the page map names a live block's first page", span.start().addr().get())?;
+            self.check_key(span.start().addr().get())?;
             found.live += span.run().pages.0;
             found.mapped += span.run().pages.0;
         }
@@ -86,6 +89,10 @@ impl<P: Platform> Heap<P> {
                 "G2: the page map names no idle mapping",
                 span.start().addr().get(),
             )?;
+            self.check_key(span.start().addr().get())?;
+            let is_before = |other: SpanRef| other.run().start.addr().get() == span.run().end();
+            let is_apart = !P::Source::JOINS || !pages.idle.iter(&InList).any(is_before);
+            ensure(is_apart, "G3: no two idle mappings are neighbours", span.start().addr().get())?;
             found.idle += 1;
             found.dirty += span.run().pages.0;
             found.mapped += span.run().pages.0;
@@ -115,7 +122,11 @@ impl<P: Platform> Heap<P> {
         while page < CHUNK_PAGES {
             page = self.check_page(chunk, page, found)?;
         }
-        Ok(())
+        (0..CHUNK_PAGES).try_for_each(|page| self.check_key(start + Pages(page).bytes()))
+    }
+
+    fn check_key(&self, address: usize) -> Result<(), Broken> {
+        ensure(self.spans.back.ground.map.is_sound(address), "M4: a page's key is that of the span which has it", address)
     }
 
     /// Checks the span that begins at `page`, or the free page there; returns the page behind it.
@@ -235,68 +246,19 @@ impl Default for Walk {
 /// Each invariant is broken by hand once, and must be named.
 #[cfg(test)]
 mod tests {
-    extern crate std;
     use super::*;
-    use crate::claim_lists::{ClaimLists, CoreId};
-    use crate::fault::Fault;
-    use crate::lock::{Context, SpinLock};
-    use crate::page_map::{Entry, RadixMap};
-    use crate::platform::{Contents, Mapped, PageSource, Purged, Refused};
-    use crate::seal::Unsealed;
+    use crate::page_map::Entry;
+    use crate::row::{Home, Row};
     use crate::units::{PAGE_SIZE, PageRun};
     use core::alloc::Layout;
-    use core::num::NonZeroUsize;
-    use std::alloc::alloc_zeroed;
-    use std::boxed::Box;
-
-    /// One core, one thread, and pages that are never given back.
-    struct Home;
-
-    // SAFETY: fresh memory for each run; refusing is always allowed.
-    unsafe impl PageSource for Home {
-        fn map(&self, pages: Pages, align: usize) -> Option<Mapped> {
-            let layout = Layout::from_size_align(pages.bytes(), align).ok()?;
-            // SAFETY: not of size 0.
-            let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-            Some(Mapped { start, contents: Contents::Zeroed })
-        }
-        unsafe fn unmap(&self, _: PageRun) -> Result<(), Refused> {
-            Err(Refused)
-        }
-        unsafe fn purge(&self, _: PageRun) -> Purged {
-            Purged::Refused
-        }
-    }
-
-    // SAFETY: one thread uses a heap.
-    unsafe impl Context for Home {
-        fn id() -> NonZeroUsize {
-            NonZeroUsize::MIN
-        }
-    }
-
-    impl CoreId for Home {
-        fn core() -> usize {
-            0
-        }
-    }
-
-    impl Platform for Home {
-        type Source = Self;
-        type Lists = ClaimLists<Self, 1>;
-        type Lock = SpinLock<Self>;
-        type Map = RadixMap;
-        type Seal = Unsealed;
-        fn stop(fault: Fault) -> ! {
-            panic!("{fault}")
-        }
-    }
 
     const CLASS: SizeClass = SizeClass::of(100, 1).unwrap();
 
     /// A heap with something in every part: cached and live objects, a run, dirty pages, a huge block and an idle mapping.
-    fn furnished() -> Box<Heap<Home>> {
-        let heap = Box::new(Heap::new(Home));
+    fn furnished() -> Heap<Home> {
+        let row = Row::new();
+        row.keeps.set(true);
+        let heap = row.heap();
         for (size, keep) in [(100, true), (100, false), (400_000, true), (300_000, false), (3 << 20, true), (3 << 19, false)]
         {
             let layout = Layout::from_size_align(size, 8).unwrap();
@@ -333,6 +295,24 @@ mod tests {
             heap.cache.lists.slab(0).unwrap().allotted.fetch_add(1, Relaxed);
         };
         assert_eq!(named_after(misallot), "F1");
+    }
+
+    #[test]
+    fn bytes_on_shelves_are_counted() {
+        let layout = Layout::from_size_align(CLASS.size(), 1).unwrap();
+        let shelve = |heap: &mut Heap<Home>| {
+            for block in [(); 1000].map(|()| heap.allocate(layout).unwrap()) {
+                // SAFETY: allocated above, with that layout.
+                unsafe { heap.deallocate(block, layout) };
+            }
+            assert!(heap.spans.central(CLASS).shelf.blocks() > 0, "nothing is shelved: the test tests nothing");
+            assert_eq!(heap.check(), Ok(()));
+        };
+        let miscount = |heap: &mut Heap<Home>| {
+            shelve(heap);
+            heap.spans.shelved.fetch_sub(CLASS.size(), Relaxed);
+        };
+        assert_eq!(named_after(miscount), "E2");
     }
 
     #[test]
@@ -375,5 +355,49 @@ mod tests {
         };
         assert_eq!(named_after(forget_huge), "M1");
         assert_eq!(named_after(name_idle), "G2");
+    }
+
+    #[test]
+    fn keys_without_a_span_are_named() {
+        let leave_key = |heap: &mut Heap<Home>, at: fn(&mut Heap<Home>) -> PageRun| {
+            let span = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap().fullest().unwrap();
+            let address = at(heap).start.addr().get();
+            let map = &heap.spans.back.ground.map;
+            let entry = map.get(address);
+            assert!(map.set(address, Entry::new(span)) && map.behind().set(address, entry));
+        };
+        let free = |heap: &mut Heap<Home>| {
+            let chunk = pages(heap).all.first().unwrap();
+            let free = (!chunk.live()).runs().next().unwrap();
+            chunk.run(free)
+        };
+        assert_eq!(named_after(|heap| leave_key(heap, free)), "M4");
+        assert_eq!(named_after(|heap| leave_key(heap, |heap| pages(heap).huge.first().unwrap().run())), "M4");
+        assert_eq!(named_after(|heap| leave_key(heap, |heap| pages(heap).idle.oldest().unwrap().run())), "M4");
+        let wrong_key = |heap: &mut Heap<Home>| {
+            let span = heap.spans.central(CLASS).partial.enter_while(|| true).unwrap().fullest().unwrap();
+            let (run, map) = (span.run(), &heap.spans.back.ground.map);
+            let last = run.part(Pages(run.pages.0 - 1), Pages(1)).start.addr().get();
+            let entry = map.get(last);
+            span.kind.set(Kind::Objects(SizeClass::of(200, 1).unwrap()));
+            assert!(map.set(last, Entry::new(span)) && map.behind().set(last, entry));
+            span.kind.set(Kind::Objects(CLASS));
+        };
+        assert_eq!(named_after(wrong_key), "M4");
+    }
+
+    #[test]
+    fn idle_neighbours_are_named() {
+        let split_idle = |heap: &mut Heap<Home>| {
+            let (pages, ground) = heap.spans.back.pages_mut();
+            let (idle, rest) = (pages.idle.oldest().unwrap(), pages.meta.span(&ground.source).unwrap());
+            let run = idle.run();
+            let piece = run.part(Pages(100), Pages(run.pages.0 - 100));
+            rest.describe(Kind::Huge, piece, piece.start);
+            idle.set_run(run.part(Pages(0), Pages(100)));
+            pages.idle.insert(&InList, rest);
+            pages.counts.idle += 1;
+        };
+        assert_eq!(named_after(split_idle), "G3");
     }
 }

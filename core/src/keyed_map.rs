@@ -51,6 +51,12 @@ impl<M: PageMap, const PAGES: usize> KeyedMap<M, PAGES> {
         unsafe { &*self.keys.load(Ordering::Relaxed).wrapping_add(page) }
     }
 
+    /// The map behind, for tests of what does not agree with it.
+    #[cfg(test)]
+    pub(crate) fn behind(&self) -> &M {
+        &self.map
+    }
+
     /// Places the window around the first mapping, three quarters of it below: Linux maps downward.
     #[cold]
     fn place(&self, start: usize, tables: &dyn Tables) {
@@ -82,6 +88,14 @@ unsafe impl<M: PageMap, const PAGES: usize> PageMap for KeyedMap<M, PAGES> {
         let key = unsafe { self.key(self.page(address)?) };
         // Relaxed: nothing is read through a key, and who frees a block came to know of it after its key was set.
         SizeClass::of_key(key.load(Ordering::Relaxed), address)
+    }
+
+    fn is_sound(&self, address: usize) -> bool {
+        self.page(address).is_none_or(|page| {
+            // SAFETY: a page of the window.
+            let key = unsafe { self.key(page) }.load(Ordering::Relaxed);
+            key == 0 || key == self.get(address).key()
+        })
     }
 
     fn reserve(&self, start: usize, pages: Pages, tables: &dyn Tables) -> bool {

@@ -12,7 +12,7 @@ use crate::lock::{Context, SpinLock};
 use crate::page_map::RadixMap;
 use crate::platform::{Contents, Mapped, PageSource, Platform, Purged, Refused};
 use crate::seal::Unsealed;
-use crate::units::{CHUNK_SIZE, PageRun, Pages};
+use crate::units::{CHUNK_SIZE, PAGE_SIZE, PageRun, Pages};
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::num::NonZeroUsize;
@@ -90,7 +90,8 @@ impl Platform for Home {
     type Source = &'static Row;
     type Lists = ClaimLists<Self, 1>;
     type Lock = SpinLock<Self>;
-    type Map = KeyedMap<RadixMap, { BYTES / CHUNK_SIZE * 512 }>;
+    /// A quarter of the window lies above the first mapping: all that follows in the row.
+    type Map = KeyedMap<RadixMap, { 4 * BYTES / PAGE_SIZE }>;
     type Seal = Unsealed;
     fn stop(fault: Fault) -> ! {
         panic!("{fault}")
