@@ -27,7 +27,7 @@ pub(crate) struct Chunk {
     dirty: Cell<PageBits>,
     zero: Cell<PageBits>,
     longest: Cell<usize>,
-    /// Whether huge pages are advised for it: then it becomes resident as a whole.
+    /// Whether the source took the advice of huge pages for it: then it becomes resident as a whole.
     pub(crate) huge: Cell<bool>,
     in_bin: Cell<Links<ChunkRef>>,
     in_all: Cell<Links<ChunkRef>>,
@@ -152,7 +152,7 @@ impl Chunk {
         fitting.min_by_key(|run| run.len()).map(|run| aligned(&run))
     }
 
-    /// Whether the first page that is used now makes all of it resident.
+    /// Whether the first page that is used now makes all of it resident: it is fresh, or was given back whole.
     pub(crate) fn sleeps(&self) -> bool {
         self.huge.get() && self.live.get().is_empty() && self.dirty.get().is_empty()
     }

@@ -56,7 +56,7 @@ pub struct SourceStats {
     pub remaps: usize,
     /// Calls of all four kinds that the source refused.
     pub refused: usize,
-    /// Runs for which huge pages were advised.
+    /// Runs for which the source took the advice of huge pages.
     pub advices: usize,
 }
 
@@ -105,9 +105,11 @@ impl<S: PageSource> Counted<S> {
         start
     }
 
-    pub(crate) fn advise_huge(&self, run: PageRun) {
-        self.advices.fetch_add(1, Relaxed);
-        self.source.advise_huge(run);
+    /// Whether the source takes the advice.
+    pub(crate) fn advise_huge(&self, run: PageRun) -> bool {
+        let is_taken = self.source.advise_huge(run).is_ok();
+        self.advices.fetch_add(usize::from(is_taken), Relaxed);
+        is_taken
     }
 
     fn count(&self, done: &AtomicUsize, was_done: bool) {

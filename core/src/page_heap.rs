@@ -232,8 +232,9 @@ impl PageHeap {
         self.bins.insert(&InBin, chunk);
         self.counts.empty += 1;
         self.mapped(CHUNK_PAGES);
-        if self.is_large_and_dense() {
-            ground.source.advise_huge(chunk.run(0..CHUNK_PAGES));
+        // What is resident because its neighbours were touched is dirty; where there is no room for that, small pages do.
+        if self.is_large_and_dense() && self.counts.dirty + CHUNK_PAGES <= self.cap::<P>() {
+            chunk.huge.set(ground.source.advise_huge(chunk.run(0..CHUNK_PAGES)));
         }
         Some(chunk)
     }
@@ -408,8 +409,8 @@ impl PageHeap {
         chunk.purged(0..CHUNK_PAGES, Contents::Zeroed);
         self.counts.dirty -= dirty;
         self.with_dirty.remove(&InDirty, chunk);
-        if !chunk.huge.replace(true) {
-            ground.source.advise_huge(whole);
+        if !chunk.huge.get() {
+            chunk.huge.set(ground.source.advise_huge(whole));
         }
         true
     }

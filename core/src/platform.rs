@@ -143,9 +143,11 @@ pub unsafe trait PageSource {
         None
     }
 
-    /// Advises huge pages for the run. A hint; may do nothing.
-    fn advise_huge(&self, run: PageRun) {
+    /// Advises huge pages for the run. `Ok`: whoever touches a page of it may make the whole huge page resident. `Err`: there
+    /// are none to be had, and nothing changes.
+    fn advise_huge(&self, run: PageRun) -> Result<(), Refused> {
         let _ = run;
+        Err(Refused)
     }
 
     /// Makes the run resident in one go. A hint; may do nothing.

@@ -249,7 +249,7 @@ impl Path {
 
 /// Shows the lines of a file that are shorter than `N` bytes; none where it cannot be read.
 #[inline(never)]
-fn each_line<const N: usize>(path: &CStr, visit: impl FnMut(&[u8]) -> ControlFlow<()>) {
+pub(crate) fn each_line<const N: usize>(path: &CStr, visit: impl FnMut(&[u8]) -> ControlFlow<()>) {
     if let Some(file) = File::open(path) {
         lines::<N>(|room| file.read(room), visit);
     }

@@ -7,7 +7,7 @@
 //! | `stats` | `exit` | the preload library prints a heap report when the program ends |
 //! | `soft` | bytes, also as `64K`, `64M`, `64G` | each heap gives free memory back so that it takes no more, where it can |
 //! | `hard` | the same | each heap maps no more than that for blocks: requests beyond are refused |
-//! | `cgroup` | `on` (default), `off` | `off`: not looked at whether the control group's memory is nearly used up |
+//! | `cgroup` | `on` (default), `off` | `off`: not looked at whether the control group's memory is nearly used up; no file is opened |
 //!
 //! What is not known is reported once on standard error and otherwise ignored. A program that runs with raised rights
 //! (`AT_SECURE`) does not look at the variable. Nothing here allocates; `getenv` is not called, as it may be interposed.

@@ -13,7 +13,7 @@
 //! - `sys`: system calls without libc, which programs interpose and which sets `errno`. [`report`]: lines on standard error.
 //! - [`conf`]: `FREESTONE_CONF`, read once, when libc knows the environment.
 //! - `clock`: the kernel's clock, without libc. `cgroup` and `pressure`: whether the process's control group has nearly used up
-//!   its memory. [`MmapPages`]: pages. [`FutexLock`]: a lock that knows its owner and sleeps.
+//!   its memory. `huge_pages`: whether there are any. [`MmapPages`]: pages. [`FutexLock`]: a lock that knows its owner and sleeps.
 //! - [`LinuxLists`]: the per-core lists. A list operation is one restartable sequence (`sections`) on the area that libc has
 //!   registered, or on our own ([`rseq`]); where the kernel has none, or is told not to, it is a claim by swap
 //!   (`thread_lists`). `mode` decides which, once in a process. The lists of all cores lie in a row, the `board`.
@@ -37,6 +37,7 @@ mod cgroup;
 mod clock;
 pub mod conf;
 pub mod fork;
+mod huge_pages;
 mod lists;
 mod lock;
 mod mmap;

@@ -1,10 +1,10 @@
-//! [`MmapPages`]: pages from the kernel. Called by the core's page heap; calls `sys.rs`. Holds no state, so that signal
+//! [`MmapPages`]: pages from the kernel. Called by the core's page heap; calls `sys.rs` and `huge_pages.rs`. Holds no state, so that signal
 //! handlers and forked children find nothing half done.
 //!
 //! Invariants: `P1` a run that was mapped begins at a multiple of the alignment that was asked for; `P2` every mapping is
 //! private, anonymous and fresh, so it reads zero.
 
-use crate::sys;
+use crate::{huge_pages, sys};
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use freestone_core::{Contents, Mapped, PAGE_SIZE, PageRun, PageSource, Pages, Place, Purged, Refused};
 
@@ -69,8 +69,9 @@ unsafe impl PageSource for MmapPages {
         NonNull::new(with_exposed_provenance_mut(start.ok()?))
     }
 
-    fn advise_huge(&self, run: PageRun) {
-        let _ = advise(run, HUGEPAGE);
+    fn advise_huge(&self, run: PageRun) -> Result<(), Refused> {
+        // The kernel takes the advice also where it does not heed it.
+        if huge_pages::are_offered() && advise(run, HUGEPAGE) { Ok(()) } else { Err(Refused) }
     }
 
     fn populate(&self, run: PageRun) {

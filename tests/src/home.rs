@@ -234,4 +234,11 @@ unsafe impl PageSource for Source {
         interrupt::point();
         moved
     }
+
+    fn advise_huge(&self, run: PageRun) -> Result<(), Refused> {
+        interrupt::point();
+        let result = self.0.advise_huge(run);
+        interrupt::point();
+        result
+    }
 }

@@ -9,7 +9,7 @@
 //! `T3` what is remapped is one whole mapping. A breach is a panic that names the call.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use freestone_core::{Contents, Entry, Lock, Mapped, PAGE_SIZE, PageRun, PageSource, Pages, Place, Purged, Refused};
 
 /// What a run holds that is mapped with [`Contents::Unknown`].
@@ -112,6 +112,7 @@ pub struct TestSource<B, L> {
     limit: AtomicUsize,
     fresh: AtomicU8,
     purged: AtomicU8,
+    has_huge_pages: AtomicBool,
 }
 
 /// Leaves the source's lock, also when a breach of contract unwinds.
@@ -139,6 +140,7 @@ impl<B: Backing, L: Lock> TestSource<B, L> {
             limit: AtomicUsize::new(usize::MAX),
             fresh: AtomicU8::new(0),
             purged: AtomicU8::new(0),
+            has_huge_pages: AtomicBool::new(true),
         }
     }
 
@@ -171,6 +173,11 @@ impl<B: Backing, L: Lock> TestSource<B, L> {
     /// How purges end from now on.
     pub fn purge_with(&self, outcome: Purged) {
         self.purged.store(outcome as u8, Relaxed);
+    }
+
+    /// Takes no advice from now on.
+    pub fn refuse_huge_pages(&self) {
+        self.has_huge_pages.store(false, Relaxed);
     }
 
     /// Pages that are mapped now.
@@ -345,5 +352,11 @@ unsafe impl<B: Backing, L: Lock> PageSource for &'static TestSource<B, L> {
         }
         let new = if place == Place::Move { self.move_to(page, pages, to.0)? } else { return None };
         Some(self.run(new, to.0).start)
+    }
+
+    fn advise_huge(&self, run: PageRun) -> Result<(), Refused> {
+        let _inside = self.enter().ok_or(Refused)?;
+        self.page_of(run, "advice");
+        if self.has_huge_pages.load(Relaxed) { Ok(()) } else { Err(Refused) }
     }
 }
