@@ -17,6 +17,11 @@
 //! Invariants: `B1` a section works on a slab only while it is open, and a page of zeroes is not open; `B2` a slab, once made,
 //! stays for as long as the board; `B3` every number that the kernel may put into an area has a page, so that a section needs
 //! no check of it. Untouched pages cost no memory.
+//!
+//! `B3` rests on `sys::cores`: the kernel's affinity masks have a bit for each number that a core may ever get, which is fixed
+//! when it boots, so a core that is plugged in later has its page. Whoever has a core's number in hand checks it
+//! (`LinuxLists::slab`). What breaks `B3` is a process that is moved to another machine while it runs (CRIU), if that numbers its
+//! cores beyond the board: such a program has to go by claims (`rseq=off`).
 
 use core::mem::offset_of;
 use core::ptr::NonNull;

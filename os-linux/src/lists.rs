@@ -295,3 +295,34 @@ fn steal_claimed(slab: &Slab, sink: &mut dyn FnMut(SizeClass, Chain)) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use core::alloc::Layout;
+    use freestone_core::PAGE_SIZE;
+
+    /// Tables that are never given back.
+    struct Leaky;
+
+    impl Tables for Leaky {
+        fn table(&self, bytes: usize) -> Option<NonNull<u8>> {
+            // SAFETY: not of size 0.
+            NonNull::new(unsafe { std::alloc::alloc_zeroed(Layout::from_size_align(bytes, PAGE_SIZE).ok()?) })
+        }
+    }
+
+    #[test]
+    fn a_core_without_a_page_has_no_lists() {
+        let lists = LinuxLists::NEW;
+        crate::conf::process_started();
+        assert!(lists.prepare(&Leaky));
+        let (room, cores) = (lists.room.load(Ordering::Relaxed), lists.cores());
+        for core in [room, room + 1, usize::MAX] {
+            assert!(lists.slab(core).is_none() && !lists.furnish(core, &Leaky), "core {core} of {room}");
+            assert_eq!(lists.steal(core, &mut |_, _| panic!("a list of core {core}")), Ok(()));
+        }
+        assert_eq!(lists.cores(), cores);
+    }
+}

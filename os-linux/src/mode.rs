@@ -1,8 +1,8 @@
 //! How the lists of this process work: by restartable sequences, or by claims. Decided once, by the first `prepare` that knows
 //! the configuration, and never changed: the two ways must not meet on one list. Called by `lists.rs` and `fork.rs`; calls
-//! `conf.rs`, `rseq.rs` and `thread_lists.rs`.
+//! `conf.rs`, `rseq.rs`, `sys.rs` and `thread_lists.rs`.
 
-use crate::{conf, rseq, thread_lists};
+use crate::{conf, rseq, sys, thread_lists};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 const UNDECIDED: usize = 0;
@@ -58,11 +58,13 @@ pub(crate) fn settle() -> Mode {
 #[cold]
 fn decide() -> Mode {
     let Some(conf) = conf::get() else { return Mode::Undecided };
+    let cores = sys::cores();
     let area = match conf.rseq {
-        conf::Rseq::On => rseq::find_area(),
+        // A number that no core has: what the kernel says here of cores is not to be built on (`B3` in `board.rs`).
+        conf::Rseq::On => rseq::find_area().filter(|area| rseq::core_at(*area).is_some_and(|core| core < cores.possible)),
         conf::Rseq::Off => None,
     };
-    thread_lists::count_slots();
+    thread_lists::count_slots(&cores);
     let way = area.map_or(CLAIMS, isize::cast_unsigned);
     // Release pairs with the Acquire in `mode`; on failure nothing is read but the word, which `mode` loads again.
     let _ = WAY.compare_exchange(UNDECIDED, way, Ordering::Release, Ordering::Relaxed);

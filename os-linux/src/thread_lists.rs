@@ -6,7 +6,7 @@
 //! Slots serve every heap, leave nothing behind, and number what the machine's cores ask for, however many threads there are.
 //! Two threads on one slot share its lists; that costs a miss now and then.
 
-use crate::sys;
+use crate::sys::{self, Cores};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 const SLOTS_A_CORE: usize = 4;
@@ -27,8 +27,8 @@ pub(crate) fn slot_number() -> usize {
 }
 
 /// Fixes the number of slots, once: some for each core that the process may use now.
-pub(crate) fn count_slots() {
-    let slots = (sys::cores().allowed * SLOTS_A_CORE).clamp(LEAST_SLOTS, MOST_SLOTS).next_power_of_two();
+pub(crate) fn count_slots(cores: &Cores) {
+    let slots = (cores.allowed * SLOTS_A_CORE).clamp(LEAST_SLOTS, MOST_SLOTS).next_power_of_two();
     let shift = (usize::BITS - slots.ilog2()) as usize;
     // Relaxed: the decision publishes it. The first count stands, as others may have used it.
     let _ = SHIFT.compare_exchange(0, shift, Ordering::Relaxed, Ordering::Relaxed);
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn threads_get_slots_in_range() {
-        count_slots();
+        count_slots(&sys::cores());
         let slots = 1 << (usize::BITS as usize - SHIFT.load(Ordering::Relaxed));
         assert!((LEAST_SLOTS..=MOST_SLOTS).contains(&slots));
         let gate = std::sync::Barrier::new(32);
