@@ -37,6 +37,19 @@ enum Miss {
     Over = 2,
 }
 
+/// What a list may do after a miss.
+struct Room {
+    /// How many blocks it may hold.
+    blocks: usize,
+    /// How many to take or give: a batch, as far as the list has room; half of that room where the misses come in turn, so that
+    /// the next one is as far away on either side.
+    step: usize,
+}
+
+impl Room {
+    const NONE: Self = Self { blocks: 0, step: 1 };
+}
+
 /// What a list may hold at first, by cost: programs use many sizes a little.
 const FIRST: usize = 4096;
 /// Lists that the clock hand asks at a time.
@@ -44,7 +57,7 @@ const HAND_STEPS: usize = 4;
 /// Misses of a core between two looks at another.
 const LOOK_EVERY: u32 = 256;
 /// The most blocks in a list.
-const MOST_BLOCKS: usize = 8192;
+const MOST_BLOCKS: usize = 32768;
 
 /// Counts a miss. Not in one step: a locked addition costs as much as the rest of a miss of single blocks. Where cores race,
 /// the figure is a little low.
@@ -112,8 +125,8 @@ impl<L: CoreLists> CoreCache<L> {
         class: L::Class,
         back: &impl Backend<Class = L::Class>,
     ) -> Result<(Block, Contents), Shortage> {
-        let room = self.missed(class, Miss::Under, back);
-        let Taken { mut chain, first } = back.take(class, room.clamp(1, class.batch()))?;
+        let Room { blocks: room, step } = self.missed(class, Miss::Under, back);
+        let Taken { mut chain, first } = back.take(class, step)?;
         let block = chain.pop().ok_or(Shortage::Exhausted)?;
         // What came off the shelf may be more than was asked for.
         let rest = chain.split(room);
@@ -144,13 +157,13 @@ impl<L: CoreLists> CoreCache<L> {
         self.push(class, block)
     }
 
-    /// Takes a block after a miss; a batch goes to the back with it where the list is full.
+    /// Takes a block after a miss; where the list is full, some go to the back.
     pub(crate) fn overflow(&self, class: L::Class, block: Block, back: &impl Backend<Class = L::Class>) {
-        let room = self.missed(class, Miss::Over, back);
+        let Room { blocks: room, step } = self.missed(class, Miss::Over, back);
         let Err(block) = (if room > 0 { self.push_again(class, block) } else { Err(block) }) else { return };
         let mut chain = self.lists.take_all(class);
         chain.push(block);
-        back.give_first(class, &mut chain, class.batch());
+        back.give_first(class, &mut chain, step);
         self.put_or_give(class, chain, back);
     }
 
@@ -174,25 +187,32 @@ impl<L: CoreLists> CoreCache<L> {
         }
     }
 
-    /// Notes a miss and steers; returns how many blocks the list may now hold.
-    fn missed(&self, class: L::Class, miss: Miss, back: &impl Backend<Class = L::Class>) -> usize {
+    /// Notes a miss and steers.
+    fn missed(&self, class: L::Class, miss: Miss, back: &impl Backend<Class = L::Class>) -> Room {
         let counts = self.counts(class);
         let counter = if miss == Miss::Under { &counts.misses_under } else { &counts.misses_over };
         counter.fetch_add(1, Relaxed);
-        let Some(core) = self.lists.current() else { return 0 };
-        let Some(slab) = self.lists.slab(core) else { return 0 };
+        let Some(core) = self.lists.current() else { return Room::NONE };
+        let Some(slab) = self.lists.slab(core) else { return Room::NONE };
         let slot = slab.slot(class);
         slot.recent.store(1, Relaxed);
         let last = slot.last_miss.swap(miss as u8, Relaxed);
-        // Blocks that are only freed, and of which a handful is less than one, pass through.
-        let first = slot.limit.load(Relaxed) == 0 && (miss == Miss::Under || class.cost() < FIRST);
-        if first || (last != 0 && last != miss as u8) {
+        let turned = last != 0 && last != miss as u8;
+        let most = match miss {
+            _ if turned => MOST_BLOCKS,
+            Miss::Under => class.batch() / 2,
+            // Blocks that are only freed, and of which a handful is less than one, pass through.
+            Miss::Over => usize::from(class.cost() < FIRST),
+        };
+        if usize::from(slot.limit.load(Relaxed)) < most {
             self.grow(slab, class, back);
         }
         if slab.misses.fetch_add(1, Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
             self.look_at_another(core, back);
         }
-        slot.limit.load(Relaxed).into()
+        let blocks = usize::from(slot.limit.load(Relaxed));
+        let step = if turned { blocks / 2 } else { blocks };
+        Room { blocks, step: step.clamp(1, class.batch()) }
     }
 
     /// Lets the list of `class` hold twice as many, at least a first handful, if the budget has room or can get it; else that.

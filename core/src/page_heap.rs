@@ -379,8 +379,8 @@ impl PageHeap {
         self.keep.note_peak(self.counts.live, self.counts.dirty);
     }
 
-    /// Gives back the oldest idle huge mapping (or as much of it as is wanted), or all dirty pages of the chunk that has had some
-    /// the longest. Returns pages.
+    /// Gives back the oldest idle huge mapping (or as much of it as is wanted), or dirty runs of the chunk that has had some the
+    /// longest, which goes whole where it is empty. Returns pages.
     pub(crate) fn give_back_oldest<P: Platform>(&mut self, ground: &Ground<P>, wanted: usize) -> usize {
         // A refused mapping stays idle, and must not keep the chunks from their turn.
         if let Some(pages) = self.idle.oldest().map(|span| self.unmap_idle(ground, span, wanted)).filter(|pages| *pages > 0)
@@ -392,8 +392,9 @@ impl PageHeap {
         if chunk.is_empty() && self.keep.churns(self.counts.live) && self.put_to_sleep(ground, chunk) {
             self.keep.gave_back(dirty);
         } else if !(chunk.is_empty() && self.unmap_chunk(ground, chunk)) {
-            self.purge_chunk(ground, chunk);
-            self.keep.gave_back(dirty);
+            let given = self.purge_chunk(ground, chunk, wanted);
+            self.keep.gave_back(given);
+            return given;
         }
         dirty
     }
@@ -418,9 +419,14 @@ impl PageHeap {
     /// Empty chunks that a heap which churns may keep the addresses of.
     const MOST_ASLEEP: usize = 64;
 
-    fn purge_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) {
-        let dirty = chunk.dirty();
-        for pages in dirty.runs() {
+    /// Gives back dirty runs of a chunk, as many as make `wanted` pages. Returns pages.
+    fn purge_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef, wanted: usize) -> usize {
+        let mut given = 0;
+        for pages in chunk.dirty().runs() {
+            if given >= wanted {
+                break;
+            }
+            given += pages.len();
             // SAFETY: free pages of a chunk that this source mapped.
             let contents = match unsafe { ground.source.purge(chunk.run(pages.clone())) } {
                 Purged::Zeroed => Contents::Zeroed,
@@ -429,8 +435,11 @@ impl PageHeap {
             };
             chunk.purged(pages, contents);
         }
-        self.counts.dirty -= dirty.count();
-        self.with_dirty.remove(&InDirty, chunk);
+        self.counts.dirty -= given;
+        if chunk.dirty().is_empty() {
+            self.with_dirty.remove(&InDirty, chunk);
+        }
+        given
     }
 
     fn unmap_chunk<P: Platform>(&mut self, ground: &Ground<P>, chunk: ChunkRef) -> bool {
@@ -476,7 +485,7 @@ impl PageHeap {
     pub(crate) fn trim<P: Platform>(&mut self, ground: &Ground<P>) {
         self.release_idle(ground);
         while let Some(chunk) = self.with_dirty.oldest() {
-            self.purge_chunk(ground, chunk);
+            self.purge_chunk(ground, chunk, usize::MAX);
         }
         self.keep.reset();
     }
