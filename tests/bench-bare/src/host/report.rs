@@ -1,6 +1,7 @@
 //! The head and the tables, in Markdown, so that they can be pasted.
 //!
-//! Called by `main`; reads what [`crate::timing`], [`crate::memory`] and [`crate::counts`] collected.
+//! Called by `main`; reads what [`crate::timing`], [`crate::memory`] and [`crate::counts`] collected. `freestone-host`
+//! says where the figures come from.
 #![forbid(unsafe_code)]
 
 use crate::arena::Size;
@@ -10,24 +11,17 @@ use crate::counts::{self, ATTACKED, Attacked, Counts, Kind, LIMIT, Traced};
 use crate::memory::{self, Filled};
 use crate::timing::{Measured, Sample};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use freestone_host::{locked, machine};
 use std::fmt::Write;
-use std::fs;
-use std::thread::available_parallelism;
-
-/// The versions of the peers stand nowhere else.
-const LOCK_FILE: &str = include_str!("../../../../Cargo.lock");
 
 /// The machine, the allocators' versions, and how often things were done.
 pub fn head(args: &Args) -> String {
-    let cores = available_parallelism().map_or(0, usize::from);
     let mut versions: Vec<_> =
-        args.columns.iter().filter_map(|it| Some(format!("{} {}", it.package, version(it.package)?))).collect();
+        args.columns.iter().filter_map(|it| Some(format!("{} {}", it.package, locked(it.package)?))).collect();
     versions.dedup();
     format!(
-        "{} · {cores} cores · Linux {} · load {}\ncrates: {}\n{} rounds, {} ms or more a run; {} seeds\n",
-        cpu(),
-        line("/proc/sys/kernel/osrelease"),
-        line("/proc/loadavg"),
+        "{}\ncrates: {}\n{} rounds, {} ms or more a run; {} seeds\n",
+        machine(),
         versions.join(", "),
         args.rounds,
         args.time.as_millis(),
@@ -206,22 +200,6 @@ fn quartiles(values: impl Iterator<Item = f64>) -> [f64; 3] {
     })
 }
 
-/// The version of `package` out of the lock file.
-fn version(package: &str) -> Option<&'static str> {
-    let (_, after) = LOCK_FILE.split_once(&format!("name = \"{package}\"\nversion = \""))?;
-    Some(after.split_once('"')?.0)
-}
-
-fn cpu() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find(|line| line.starts_with("model name"));
-    model.and_then(|line| line.split_once(": ")).map_or("unknown processor", |(_, name)| name).to_string()
-}
-
-fn line(path: &str) -> String {
-    fs::read_to_string(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +228,6 @@ mod tests {
 
     #[test]
     fn every_package_is_in_the_lock_file() {
-        assert!(COLUMNS.iter().all(|column| version(column.package).is_some()));
+        assert!(COLUMNS.iter().all(|column| locked(column.package).is_some()));
     }
 }
