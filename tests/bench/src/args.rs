@@ -52,8 +52,19 @@ pub struct Args {
     pub load: Option<PathBuf>,
     /// The earlier run out of which the best peers are picked; without one, out of the same.
     pub picked_from: Option<PathBuf>,
+    /// Which tables are printed.
+    pub tables: Tables,
     /// Where the plots go.
     pub plots: PathBuf,
+}
+
+/// Which tables are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// All that there are.
+    All,
+    /// Those of the project's README.
+    Readme,
 }
 
 /// What can be run with an allocator, in the order of the tables.
@@ -76,13 +87,14 @@ pub fn help() -> String {
     let probes: String = PROBES.iter().map(|it| entry((it.name, it.what))).collect();
     format!(
         "usage: cargo run --release -p freestone-bench -- [--rounds N] [--ms N] [--only NAME]... [--peer NAME]...\n\
-         \x20      [--save FILE] [--load FILE] [--picked-from FILE] [--plots DIR]\n\n\
+         \x20      [--save FILE] [--load FILE] [--picked-from FILE] [--readme] [--plots DIR]\n\n\
          --rounds       runs of each allocator with each workload (9)\n\
          --ms           shortest measured time of a run (300)\n\
          --only         a workload, program or probe; `workloads`, `programs` or `probes` for all of a kind\n\
          --save         write all samples to this file, as JSON\n\
          --load         print and plot the samples of such a file, run nothing\n\
          --picked-from  pick the best peers out of the samples of such a file, and compare with those\n\
+         --readme       print the tables of the project's README in place of all others\n\
          --plots        where the plots go (tests/bench/plots)\n\n\
          allocators: {}\n\nworkloads:\n{workloads}\nprograms:\n{programs}\nprobes:\n{probes}",
         peers.join(", ")
@@ -107,6 +119,7 @@ fn read(mut parser: lexopt::Parser) -> Result<Job, lexopt::Error> {
             Long("save") => args.save = Some(parser.value()?.into()),
             Long("load") => args.load = Some(parser.value()?.into()),
             Long("picked-from") => args.picked_from = Some(parser.value()?.into()),
+            Long("readme") => args.tables = Tables::Readme,
             Long("plots") => args.plots = parser.value()?.into(),
             Long("laps") => laps = Some(Length::Laps(parser.value()?.parse()?)),
             Long("child") => {
@@ -142,6 +155,7 @@ impl Default for Args {
             save: None,
             load: None,
             picked_from: None,
+            tables: Tables::All,
             plots: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/plots")),
         }
     }
@@ -206,7 +220,7 @@ mod tests {
         let Ok(Job::All(args)) = parsed(&["--rounds", "3"]) else { panic!("a run of everything") };
         assert_eq!((args.rounds, args.peers.len()), (3, PEERS.len()));
         assert_eq!(args.subjects.workloads.len(), WORKLOADS.len());
-        assert_eq!(args.subjects.probes.len(), PROBES.len());
+        assert_eq!((args.subjects.probes.len(), args.tables), (PROBES.len(), Tables::All));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The bars that Freestone is held to on Linux, each with the figure that it has out of the samples.
 //!
-//! Called by `main`; reads [`crate::results`]. Peers are picked in one run and compared in another: whoever is best of many by
+//! Called by `main`; reads [`crate::results`]. [`crate::report`] and [`crate::readme`] ask it which subjects count together.
+//! Peers are picked in one run and compared in another: whoever is best of many by
 //! luck is not so twice. A time here is CPU time. The floor is measured by the same loop: by call where the allocator is
 //! called, inlined where it is inlined.
 #![forbid(unsafe_code)]
 
 use crate::peers::{FLOOR, FREESTONE, FREESTONE_PRELOADED, GLIBC, Peer, SNMALLOC};
-use crate::results::{Figure, Kind, Probed, Results, Subject, peak};
+use crate::results::{Figure, Kind, Mean, Probed, Results, Subject, peak};
 use crate::stats::{Estimate, geometric_mean};
 use crate::watch::Sample;
 
@@ -100,18 +101,13 @@ impl Judge<'_> {
         Bar { what: what.into(), value, limit }
     }
 
-    fn mean(
-        &self,
-        what: &str,
-        of: fn(&Subject) -> bool,
-        [peer, base]: [&str; 2],
-        (figure, least): (Figure, f64),
-        limit: f64,
-    ) -> Bar {
-        let ratio = |it: &Subject| Some(it.ratio(peer, base, figure, least)?.median);
-        let ratios: Vec<_> = self.results.subjects.iter().filter(|it| of(it)).filter_map(ratio).collect();
-        let source = format!("{} of {}", ratios.len(), self.results.subjects.iter().filter(|it| of(it)).count());
-        let value = geometric_mean(&ratios).map(|mean| Value { figure: mean, least: mean, source });
+    fn mean(&self, what: &str, of: fn(&Subject) -> bool, pair: [&str; 2], measure: (Figure, f64), limit: f64) -> Bar {
+        let all = self.results.subjects.iter().filter(|it| of(it)).count();
+        let value = self.results.mean(of, pair, measure).map(|Mean { figure, count }| Value {
+            figure,
+            least: figure,
+            source: format!("{count} of {all}"),
+        });
         Bar { what: what.into(), value, limit }
     }
 
@@ -154,7 +150,8 @@ pub fn best_of(subject: &Subject) -> Option<String> {
     lowest(rivals, |peer| cost(subject, peer))
 }
 
-fn cost(subject: &Subject, peer: &str) -> Option<f64> {
+/// The median of the CPU time that an operation of `subject` costs with `peer`, in nanoseconds.
+pub fn cost(subject: &Subject, peer: &str) -> Option<f64> {
     Some(subject.column(peer)?.estimate(Sample::cost).median)
 }
 
@@ -168,15 +165,18 @@ fn is_rival(peer: &str) -> bool {
     peer != FLOOR && !peer.starts_with(FREESTONE) && peer != FREESTONE_PRELOADED
 }
 
-fn is_micro(subject: &Subject) -> bool {
+/// Whether it counts in the mean of times.
+pub fn is_micro(subject: &Subject) -> bool {
     subject.kind == Kind::Micro
 }
 
-fn is_program(subject: &Subject) -> bool {
+/// Whether it is a real program.
+pub fn is_program(subject: &Subject) -> bool {
     subject.kind == Kind::Program
 }
 
-fn is_workload(subject: &Subject) -> bool {
+/// Whether it is none.
+pub fn is_workload(subject: &Subject) -> bool {
     subject.kind != Kind::Program
 }
 
@@ -188,11 +188,13 @@ fn inlined(prefix: &str) -> impl Fn(&Subject) -> bool {
     move |it| it.name.starts_with(prefix) && it.name.ends_with("-inlined")
 }
 
-fn time() -> (Figure, f64) {
+/// CPU time.
+pub fn time() -> (Figure, f64) {
     (Sample::cost, 0.0)
 }
 
-fn memory() -> (Figure, f64) {
+/// The peak of the resident size, where it is large enough to be compared.
+pub fn memory() -> (Figure, f64) {
     (peak, LEAST_KIB)
 }
 
@@ -200,9 +202,8 @@ fn memory() -> (Figure, f64) {
 fn probe(probed: &Probed) -> Vec<Bar> {
     let Some(limit) = probed.bar else { return Vec::new() };
     let columns = probed.columns.iter().filter(|(peer, _)| [FREESTONE, FREESTONE_PRELOADED].contains(&&**peer));
-    let bar = |(peer, values): &(String, Result<Vec<f64>, String>)| {
-        let median = values.as_ref().ok().filter(|it| !it.is_empty()).map(|it| Estimate::of(it.clone()).median);
-        let value = median.map(|figure| Value { figure, least: figure, source: probed.unit.clone() });
+    let bar = |(peer, _): &(String, _)| {
+        let value = probed.median(peer).map(|figure| Value { figure, least: figure, source: probed.unit.clone() });
         Bar { what: format!("{}, {peer}", probed.name), value, limit }
     };
     columns.map(bar).collect()

@@ -1,7 +1,7 @@
 //! Benchmarks of Freestone beside its peers: `cargo run --release -p freestone-bench`.
 //!
 //! Prints a table for each workload, each program and each figure, and whether the bars are met; writes plots. `--help` names
-//! what there is, `--save` keeps the samples, `--load` prints them again.
+//! what there is, `--save` keeps the samples, `--load` prints them again, `--readme` prints the tables of the project's README.
 //!
 //! Needs a C and C++ compiler, `make` (jemalloc) and `cmake` (snmalloc: its crate's other way of building leaves assertions
 //! on, so that it would be measured slower than it is). On Debian: `apt-get install build-essential cmake`.
@@ -11,7 +11,8 @@
 //! program, which it makes by itself ([`builds`]).
 //!
 //! How a figure comes about ([`runner`] starts [`children`] and [`programs`] and [`probes`]; in a child [`peers`] calls
-//! [`workloads`], timed by [`watch`]; [`report`], [`bars`] and [`plot`] read the [`results`]):
+//! [`workloads`], timed by [`watch`]; [`report`], [`readme`], [`bars`] and [`plot`] read the
+//! [`results`]):
 //! - Every run is a fresh process with an empty environment, but for what the column names (`FREESTONE_CONF`, `LD_PRELOAD`).
 //!   It does one workload with one allocator, warms up for one lap, then repeats the lap until the time is over.
 //! - A round runs every allocator once for each workload, beginning with another one each time, so that whatever drifts on the
@@ -50,6 +51,7 @@ mod plot;
 mod probes;
 mod programs;
 mod progress;
+mod readme;
 mod report;
 mod results;
 mod runner;
@@ -57,7 +59,7 @@ mod stats;
 mod watch;
 mod workloads;
 
-use args::{Args, Job};
+use args::{Args, Job, Tables};
 use results::Results;
 use std::process::ExitCode;
 
@@ -87,11 +89,20 @@ fn all(args: &Args) -> Result<(), String> {
         Some(path) => Results::load(path)?,
         None => measured(args)?,
     };
+    match args.tables {
+        Tables::All => print_all(args, &results)?,
+        Tables::Readme => print!("{}", readme::text(&results)),
+    }
+    plot::all(&results, &args.plots)
+}
+
+fn print_all(args: &Args, results: &Results) -> Result<(), String> {
     let picked = args.picked_from.as_deref().map(Results::load).transpose()?;
     let source = args.picked_from.as_ref().map_or("the same run".into(), |path| path.display().to_string());
-    print!("{}", report::text(&results));
-    print!("{}", report::bars(&bars::bars(&results, picked.as_ref().unwrap_or(&results)), &source));
-    plot::all(&results, &args.plots)
+    print!("{}", report::text(results));
+    print!("{}", report::bars(&bars::bars(results, picked.as_ref().unwrap_or(results)), &source));
+    print!("{}", report::summary(results));
+    Ok(())
 }
 
 fn measured(args: &Args) -> Result<Results, String> {

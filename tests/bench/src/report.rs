@@ -1,13 +1,13 @@
 //! The head and the tables, in Markdown, so that they can be pasted.
 //!
-//! Called by `main`; reads [`crate::results`] and [`crate::bars`]. [`crate::machine`] says where the figures come from.
+//! Called by `main`; reads [`crate::results`] and [`crate::bars`], shares its words with [`crate::readme`]. [`crate::machine`] says where the figures come from.
 #![forbid(unsafe_code)]
 
-use crate::bars::{Bar, LEAST_KIB};
+use crate::bars::{Bar, LEAST_KIB, is_micro, is_program, is_workload, memory, time};
 use crate::children::COUNTED_LAPS;
 use crate::peers::{FREESTONE, FREESTONE_PRELOADED, GLIBC};
-use crate::results::{Column, Figure, Kind, Probed, Results, Subject, peak};
-use crate::stats::{Estimate, confidence, geometric_mean};
+use crate::results::{Column, Figure, Kind, Mean, Probed, Results, Subject, peak};
+use crate::stats::{Estimate, confidence};
 use crate::watch::Sample;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
@@ -15,7 +15,7 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 const DISTURBED: f64 = 0.02;
 
 /// Where there is no figure.
-const NONE: &str = "–";
+pub const NONE: &str = "–";
 
 /// All of it: the head, a table for each figure, and one for each subject.
 pub fn text(results: &Results) -> String {
@@ -112,6 +112,50 @@ fn disturbance(subject: &Subject) -> String {
     format!("{bad} of {count} runs waited for a core over {} % of their time\n", DISTURBED * 100.0)
 }
 
+/// One mean of each allocator, beside glibc.
+pub struct Compared {
+    of: fn(&Subject) -> bool,
+    measure: (Figure, f64),
+    /// How many subjects glibc has a figure of.
+    pub all: usize,
+}
+
+impl Compared {
+    /// The mean over these subjects.
+    pub fn new(results: &Results, of: fn(&Subject) -> bool, measure: (Figure, f64)) -> Self {
+        let all = results.mean(of, [GLIBC, GLIBC], measure).map_or(0, |it| it.count);
+        Self { of, measure, all }
+    }
+
+    /// `peer`'s mean; in brackets of how many, where it is not all. `None` where it has nothing in common with glibc.
+    pub fn cell(&self, results: &Results, peer: &str) -> Option<String> {
+        let Mean { figure, count } = results.mean(self.of, [peer, GLIBC], self.measure)?;
+        Some(if count == self.all { format!("{figure:.2}") } else { format!("{figure:.2} ({count})") })
+    }
+}
+
+/// All means beside each other, an allocator a row.
+pub fn summary(results: &Results) -> String {
+    let compared = |of, measure| Compared::new(results, of, measure);
+    let columns = [
+        ("micro workloads: CPU", compared(is_micro, time())),
+        ("micro workloads: peak", compared(is_micro, memory())),
+        ("all workloads: peak", compared(is_workload, memory())),
+        ("programs: CPU", compared(is_program, time())),
+        ("programs: peak", compared(is_program, memory())),
+    ];
+    let heading = |(what, compared): &(&str, Compared)| format!("{} {what}", compared.all);
+    let mut table = table(["allocator".to_string()].into_iter().chain(columns.iter().map(heading)).collect());
+    for peer in results.peers() {
+        let cells = columns.each_ref().map(|(_, compared)| compared.cell(results, peer));
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|it| it.unwrap_or(NONE.into()));
+            table.add_row([peer.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        }
+    }
+    format!("\nSummary (geometric means × glibc; in brackets over how many, where not over all)\n\n{table}\n")
+}
+
 type Cell = fn(&Subject, &str) -> Option<f64>;
 
 /// The figures of all subjects side by side, an allocator a column.
@@ -151,11 +195,6 @@ fn overview(subjects: &[&Subject], cell: Cell, digits: usize) -> Table {
     for subject in subjects {
         let cells = peers.iter().map(|peer| shown(cell(subject, peer)));
         table.add_row([subject.name.clone()].into_iter().chain(cells).collect::<Vec<_>>());
-    }
-    if digits > 0 {
-        let mean = |peer| geometric_mean(&subjects.iter().filter_map(|it| cell(it, peer)).collect::<Vec<_>>());
-        let cells = peers.iter().map(|peer| shown(mean(peer)));
-        table.add_row(["geometric mean".to_string()].into_iter().chain(cells).collect::<Vec<_>>());
     }
     table
 }
@@ -197,6 +236,28 @@ mod tests {
         let text = text(&Results { head: "head".into(), subjects, probed: Vec::new() });
         for part in ["head", "a: ", "b: ", "x: hung", "Programs: CPU time"] {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_summary_says_how_many_were_compared() {
+        let subjects = vec![
+            subject("a", Kind::Micro, &[(GLIBC, 4), ("x", 2), (FREESTONE, 1)]),
+            subject("b", Kind::Micro, &[(GLIBC, 4), (FREESTONE, 1)]),
+            subject("small", Kind::Memory, &[(GLIBC, 1), (FREESTONE, 1)]),
+            subject("c", Kind::Program, &[(GLIBC, 8), ("y", 4)]),
+        ];
+        let text = summary(&Results { head: String::new(), subjects, probed: Vec::new() });
+        let cells = |line: &str| line.split('|').map(|it| it.trim().to_string()).collect::<Vec<_>>().join("|");
+        let lines: Vec<_> = text.lines().map(cells).collect();
+        for line in [
+            "|allocator|2 micro workloads: CPU|2 micro workloads: peak|2 all workloads: peak|1 programs: CPU|1 programs: peak|",
+            "|glibc|1.00|1.00|1.00|1.00|1.00|",
+            "|x|0.50 (1)|0.50 (1)|0.50 (1)|–|–|",
+            "|freestone|0.25|0.25|0.25|–|–|",
+            "|y|–|–|–|0.50|0.50|",
+        ] {
+            assert!(lines.iter().any(|it| it == line), "{line} in {text}");
         }
     }
 

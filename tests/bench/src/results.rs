@@ -1,9 +1,9 @@
 //! What was measured, as it is kept in a file: by names, so that a file can be read by a later version of this program.
 //!
-//! Written by [`crate::runner`]; read by [`crate::report`], [`crate::bars`] and [`crate::plot`].
+//! Written by [`crate::runner`]; read by [`crate::report`], [`crate::readme`], [`crate::bars`] and [`crate::plot`].
 #![forbid(unsafe_code)]
 
-use crate::stats::Estimate;
+use crate::stats::{Estimate, geometric_mean};
 use crate::watch::Sample;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,6 +82,15 @@ pub struct Probed {
 /// A figure of a sample.
 pub type Figure = fn(&Sample) -> f64;
 
+/// A geometric mean of ratios.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub figure: f64,
+    /// Of how many.
+    pub count: usize,
+}
+
 /// The peak of the resident size, in KiB.
 pub fn peak(sample: &Sample) -> f64 {
     sample.grown_kib as f64
@@ -109,6 +118,13 @@ impl Results {
     /// Those of one sort.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Subject> {
         self.subjects.iter().filter(move |it| it.kind == kind)
+    }
+
+    /// The mean of `peer`'s ratios to `base` over those subjects that have one, by [`Subject::ratio`].
+    pub fn mean(&self, of: fn(&Subject) -> bool, [peer, base]: [&str; 2], (figure, least): (Figure, f64)) -> Option<Mean> {
+        let ratio = |it: &Subject| Some(it.ratio(peer, base, figure, least)?.median);
+        let ratios: Vec<_> = self.subjects.iter().filter(|it| of(it)).filter_map(ratio).collect();
+        geometric_mean(&ratios).map(|figure| Mean { figure, count: ratios.len() })
     }
 
     /// The names of all allocators that something was measured with, in order.
@@ -156,6 +172,14 @@ impl Subject {
     }
 }
 
+impl Probed {
+    /// The median of `peer`'s figures, if it has any.
+    pub fn median(&self, peer: &str) -> Option<f64> {
+        let (_, values) = self.columns.iter().find(|(name, _)| name == peer)?;
+        values.as_ref().ok().filter(|it| !it.is_empty()).map(|it| Estimate::of(it.clone()).median)
+    }
+}
+
 impl Column {
     /// The median over the rounds.
     pub fn estimate(&self, figure: Figure) -> Estimate {
@@ -184,6 +208,21 @@ pub mod tests {
         assert_eq!(subject.ratio("x", "y", Sample::cost, 25.0), None);
         assert_eq!(subject.ratio("x", "zero", Sample::cost, 0.0), None);
         assert_eq!(subject.ratio("x", "nobody", Sample::cost, 0.0), None);
+    }
+
+    #[test]
+    fn a_mean_leaves_out_what_has_no_ratio() {
+        let subjects = vec![
+            subject("a", Kind::Micro, &[("x", 10), ("y", 20)]),
+            subject("b", Kind::Micro, &[("x", 10), ("y", 5)]),
+            subject("c", Kind::Micro, &[("x", 10)]),
+            subject("d", Kind::Program, &[("x", 10), ("y", 70)]),
+        ];
+        let results = Results { head: String::new(), subjects, probed: Vec::new() };
+        let mean = |peer| results.mean(|it| it.kind == Kind::Micro, [peer, "x"], (Sample::cost, 0.0));
+        assert_eq!(mean("y"), Some(Mean { figure: 1.0, count: 2 }));
+        assert_eq!(mean("x").map(|it| it.count), Some(3));
+        assert_eq!(mean("nobody"), None);
     }
 
     #[test]
