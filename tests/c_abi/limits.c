@@ -1,9 +1,8 @@
 /* Under a limit of address space or of data: the program starts, gets most of it, is refused with ENOMEM, and goes on. */
-#include "check.h"
+#include "exhaust.h"
 #include <sys/resource.h>
 
-enum { LIMIT = 400, SLOTS = 4000000 };
-static char *block[SLOTS];
+enum { LIMIT = 400 };
 
 static void *work(void *seed) {
     for (int i = 0; i < 20; i++) churn((uintptr_t)seed, 100, 20000);
@@ -20,25 +19,13 @@ static void threads(void) {
     for (size_t i = 0; i < COUNT(thread); i++) pthread_join(thread[i], NULL);
 }
 
-/* Allocates to the end, `size` bytes at a time. */
-static void exhaust(size_t size) {
-    int count = 0;
-    errno = 0;
-    while (count < SLOTS && (block[count] = malloc(size))) block[count++][0] = 1;
-    CHECK(count < SLOTS && errno == ENOMEM, "%zu bytes at a time: no refusal, or errno %d", size, errno);
+/* Allocates to the end, `size` bytes at a time, and some of it again. */
+static void there_and_back(size_t size) {
+    int count = exhaust(size, LIMIT * MIB);
     CHECK(count * size > LIMIT * MIB / 3, "%zu bytes at a time: only %zu MiB of %d", size, count * size / MIB, LIMIT);
-
+    /* The half is even, so that the second begins with one that stays. */
     if (count / 2 % 2) free(block[--count]);
     if (count / 2 % 2) free(block[--count]);
-    stamp(block[0], size, 3);
-    errno = 0;
-    CHECK(!realloc(block[0], LIMIT * MIB) && errno == ENOMEM, "realloc at the limit: errno %d", errno);
-    check_stamp(block[0], size, 3);
-    errno = 0;
-    CHECK(!calloc(1, LIMIT * MIB) && errno == ENOMEM, "calloc at the limit: errno %d", errno);
-    void *out = NULL;
-    CHECK(posix_memalign(&out, 65536, LIMIT * MIB) == ENOMEM && !out, "posix_memalign at the limit");
-
     for (int i = 1; i < count; i += 2) free(block[i]);
     for (int i = 1; i < count / 2; i += 2) {
         block[i] = malloc(size);
@@ -59,7 +46,7 @@ int main(int words, char **word) {
         CHECK(0, "exec: errno %d", errno);
     }
     threads();
-    for (size_t i = 0; i < COUNT(sizes); i++) exhaust(sizes[i]);
+    for (size_t i = 0; i < COUNT(sizes); i++) there_and_back(sizes[i]);
     threads();
     char *large = malloc(100 * MIB);
     CHECK(large, "100 MiB after all was freed");

@@ -1,24 +1,14 @@
 /* Limits and a control group: what `malloc` refuses, and what stays resident after frees. The test sets the limit, by
    FREESTONE_CONF or by a control group, and says which as the first word. */
-#include "check.h"
+#include "exhaust.h"
 
-enum { LIMIT = 64, SLOTS = 2000000 };
-static char *block[SLOTS];
+enum { LIMIT = 64 };
 
 /* To the hard limit and back, `size` bytes at a time. */
-static void exhaust(size_t size) {
-    int count = 0;
-    errno = 0;
-    while (count < SLOTS && (block[count] = malloc(size))) block[count++][0] = 1;
-    CHECK(count < SLOTS && errno == ENOMEM, "%zu bytes at a time: no refusal, or errno %d", size, errno);
+static void there_and_back(size_t size) {
+    int count = exhaust(size, LIMIT * MIB);
     CHECK(count * size <= LIMIT * MIB, "%zu bytes at a time: %zu MiB of %d", size, count * size / MIB, LIMIT);
     CHECK(count * size > LIMIT * MIB * 3 / 4, "%zu bytes at a time: only %zu MiB of %d", size, count * size / MIB, LIMIT);
-    stamp(block[0], size, 3);
-    errno = 0;
-    CHECK(!realloc(block[0], LIMIT * MIB) && errno == ENOMEM, "realloc at the limit: errno %d", errno);
-    check_stamp(block[0], size, 3);
-    errno = 0;
-    CHECK(!calloc(1, LIMIT * MIB) && errno == ENOMEM, "calloc at the limit: errno %d", errno);
     for (int i = count / 2; i < count; i++) free(block[i]);
     for (int i = count / 2; i < count; i++) CHECK(block[i] = malloc(size), "block %d of %d, though half was freed", i, count);
     for (int i = 0; i < count; i++) free(block[i]);
@@ -26,7 +16,7 @@ static void exhaust(size_t size) {
 
 static void hard(void) {
     static const size_t sizes[] = {100, 1000, 10000, 200000, 3000000};
-    for (size_t i = 0; i < COUNT(sizes); i++) exhaust(sizes[i]);
+    for (size_t i = 0; i < COUNT(sizes); i++) there_and_back(sizes[i]);
     CHECK(mallinfo2().hblkhd + mallinfo2().arena <= LIMIT * MIB, "more is mapped than the limit");
     churn(1, 100, 20000);
 }
