@@ -138,12 +138,13 @@ impl<P: Platform> Central<P> {
 
     fn give_to_spans(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) {
         let back = &spans.back;
-        let owners = self.owners(back, class, batch.places());
+        let mut owners = [(None, 0); MAX_BATCH];
+        self.find_owners(back, class, batch.places(), &mut owners);
         let Some(mut partial) = self.partial.enter_while(|| spans.may_wait()) else {
             return batch.blocks().for_each(|block| back.queue(block));
         };
         let (mut given, mut places) = (0, batch.places());
-        for (span, n) in owners.into_iter().take_while(|(_, n)| *n > 0) {
+        for &(span, n) in owners.iter().take_while(|(_, n)| *n > 0) {
             let (objects, rest) = places.split_at_mut(n);
             if let Some(span) = span {
                 self.give_one_span(back, class, &mut partial, span, objects);
@@ -158,19 +159,24 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    /// The spans of blocks of this class, each with the number of blocks in turn that are its own, up to a number of 0.
-    fn owners(&self, back: &Back<P>, class: SizeClass, mut blocks: &mut [Option<Block>]) -> [Owner; MAX_BATCH] {
-        let mut owners = [(None, 0); MAX_BATCH];
-        for owner in &mut owners {
+    /// Finds the spans of blocks of this class, each with the number of blocks in turn that are its own.
+    fn find_owners(
+        &self,
+        back: &Back<P>,
+        class: SizeClass,
+        mut blocks: &mut [Option<Block>],
+        owners: &mut [Owner; MAX_BATCH],
+    ) {
+        for owner in owners {
             let Some((block, rest)) = blocks.split_first_mut() else { break };
             let span = self.look_up(back, class, block);
+            let run = span.map(|span| span.run());
             let is_its =
-                |block: &Option<Block>| span.zip(block.as_ref()).is_some_and(|(span, block)| span.holds(block.addr()));
-            let more = rest.iter().take_while(|block| is_its(block)).count();
+                |block: &&Option<Block>| run.zip(block.as_ref()).is_some_and(|(run, block)| run.holds(block.addr()));
+            let more = rest.iter().take_while(is_its).count();
             *owner = (span, 1 + more);
             blocks = &mut rest[more..];
         }
-        owners
     }
 
     /// The span of a block of this class; a block that is none goes its own way.
@@ -199,7 +205,7 @@ impl<P: Platform> Central<P> {
         objects: &mut [Option<Block>],
     ) {
         let was_full = !span.has_object(class);
-        if let Err((block, kind)) = span.give(class, objects.iter_mut().filter_map(Option::take)) {
+        if let Err((block, kind)) = span.give(class, objects) {
             Back::<P>::stop(block.as_ptr(), kind);
         }
         match was_full {
@@ -266,7 +272,7 @@ impl<P: Platform> Spans<P> {
 
     /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks
     /// (`L1`, `L2`). Asked only where one is busy.
-    fn may_wait(&self) -> bool {
+    pub(crate) fn may_wait(&self) -> bool {
         self.back.may_wait() && !self.centrals.iter().any(|central| central.partial.is_mine())
     }
 

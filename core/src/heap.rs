@@ -422,23 +422,21 @@ impl<P: Platform> Heap<P> {
     /// lock.
     #[inline]
     pub(crate) fn after_slow_path(&self) {
-        if self.spans.back.ground.drain.is_made() {
-            self.relieve();
-        }
-        if !self.spans.back.queue.is_empty() {
-            self.drain_queue();
+        if self.spans.back.ground.drain.is_made() || !self.spans.back.queue.is_empty() {
+            self.make_up();
         }
     }
 
+    /// Does what was put off, unless this context is an interrupt that came upon a lock: all it could do is queue the same
+    /// blocks again, each time more of them. Whoever is inside comes here next.
     #[cold]
-    fn relieve(&self) {
+    fn make_up(&self) {
+        if !self.spans.may_wait() {
+            return;
+        }
         if self.spans.back.ground.drain.take() {
             self.empty_caches();
         }
-    }
-
-    #[cold]
-    fn drain_queue(&self) {
         for (block, _) in self.spans.back.queue.take_all() {
             match self.spans.back.find(block.as_ptr()) {
                 Ok(Found::Object(class, _)) => {

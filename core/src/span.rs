@@ -146,12 +146,6 @@ impl Span {
         self.run.set(run);
     }
 
-    /// Whether `address` lies in the run.
-    pub(crate) fn holds(&self, address: usize) -> bool {
-        let run = self.run.get();
-        address.wrapping_sub(run.start.addr().get()) < run.pages.bytes()
-    }
-
     /// Bytes from the block's start to the end of its run.
     pub(crate) fn block_bytes(&self) -> usize {
         self.run.get().end() - self.start.get().addr().get()
@@ -235,12 +229,14 @@ impl Span {
         unsafe { Block::from_ptr(start) }
     }
 
-    /// Takes objects back, or says which one is wrong, and how; those before it are back then.
-    pub(crate) fn give(&self, class: SizeClass, blocks: impl Iterator<Item = Block>) -> Result<(), (Block, FaultKind)> {
+    /// Takes objects back, or says which one is wrong, and how; those before it are back then. Not inlined: the loop wants all
+    /// registers.
+    #[inline(never)]
+    pub(crate) fn give(&self, class: SizeClass, blocks: &mut [Option<Block>]) -> Result<(), (Block, FaultKind)> {
         let (start, fresh) = (self.start.get().addr().get(), usize::from(self.fresh.get()));
         // Neighbours have their bits in one word, which is written when the next one is wanted.
         let (mut place, mut bits, mut given) = (0, self.free[0].get(), 0);
-        for block in blocks {
+        for block in blocks.iter_mut().filter_map(Option::take) {
             let Some(object) = class.object_at(block.addr().wrapping_sub(start)) else {
                 return Err((block, FaultKind::Interior));
             };

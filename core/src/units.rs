@@ -62,6 +62,12 @@ impl PageRun {
     pub fn end(self) -> usize {
         self.start.addr().get() + self.pages.bytes()
     }
+
+    /// Whether `address` lies in the run.
+    #[inline]
+    pub fn holds(self, address: usize) -> bool {
+        address.wrapping_sub(self.start.addr().get()) < self.pages.bytes()
+    }
 }
 
 /// `n` rounded up to a multiple of `align`, a power of two; `None` on overflow.
