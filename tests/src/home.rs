@@ -28,7 +28,7 @@ const REGION: Pages = Pages(1 << 20);
 pub struct TestHome<S = Unsealed>(PhantomData<fn() -> S>);
 
 /// A heap in that home, for one thread.
-pub type TestHeap<S = Unsealed> = Alone<TestHome<S>>;
+pub type TestHeap<S = Unsealed> = Alone<SharedHeap<S>>;
 
 /// A heap in that home, for many.
 pub type SharedHeap<S = Unsealed> = Heap<TestHome<S>>;

@@ -4,9 +4,9 @@
 //! Blocks of such heaps are named by address and layout: nothing else says how long they are. So every [`Path`] is one and
 //! the same here. Scripts and tests call this; it calls the heaps.
 
-use crate::subject::{Audited, Fill, Path, Subject};
+use crate::subject::{Alone, Audited, Fill, Path, Quiescent, Subject};
 use core::alloc::Layout;
-use core::cell::{Cell, RefCell, RefMut};
+use core::cell::{RefCell, RefMut};
 use core::ptr::NonNull;
 use freestone_core::{
     BlockHeap, Broken, Fault, FaultKind, Grain, Region, RegionError, RegionHeap, RegionPlatform, RegionStats,
@@ -95,91 +95,46 @@ impl<P: RegionPlatform> Regional for RegionHeap<P> {
     }
 }
 
-/// A region heap of one thread, which no interrupt enters while it is checked. As [`Alone`](crate::subject::Alone).
-#[derive(Debug)]
-pub struct AloneInRegions<P: RegionPlatform> {
-    heap: RegionHeap<P>,
-    /// Not `Sync`, by which this type is not either.
-    checking: Cell<bool>,
+impl<P: RegionPlatform> Quiescent for RegionHeap<P> {
+    fn live_bytes(&self) -> usize {
+        self.stats().live_bytes
+    }
+
+    unsafe fn check_quiescent(&self) -> Result<(), Broken> {
+        // SAFETY: the caller's promise.
+        unsafe { RegionHeap::check_quiescent(self) }
+    }
 }
+
+/// A region heap of one thread, which no interrupt enters while it is checked.
+pub type AloneInRegions<P> = Alone<RegionHeap<P>>;
 
 impl<P: RegionPlatform> AloneInRegions<P> {
-    /// Takes the heap in.
-    pub const fn new(heap: RegionHeap<P>) -> Self {
-        Self { heap, checking: Cell::new(false) }
-    }
-
     /// The heap.
     pub fn heap(&self) -> &RegionHeap<P> {
-        assert!(!self.checking.get(), "the heap is being checked");
-        &self.heap
+        self.inner()
     }
 }
 
-impl<P: RegionPlatform> Subject for AloneInRegions<P> {
-    fn allocate(&self, layout: Layout, fill: Fill) -> Option<NonNull<u8>> {
-        Subject::allocate(self.heap(), layout, fill)
-    }
-
-    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout, path: Path) {
-        // SAFETY: the caller's promise.
-        unsafe { Subject::free(self.heap(), ptr, layout, path) }
-    }
-
-    unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize, path: Path) -> Option<NonNull<u8>> {
-        // SAFETY: the caller's promise.
-        unsafe { Subject::reallocate(self.heap(), ptr, old, new_size, path) }
-    }
-
-    fn usable_size(&self, ptr: NonNull<u8>) -> Option<usize> {
-        self.heap().usable_size(ptr)
-    }
-
-    fn usable(&self, ptr: NonNull<u8>, layout: Layout) -> Option<usize> {
-        self.heap().usable(ptr, layout)
-    }
-
-    fn trim(&self) -> usize {
-        self.heap().trim()
-    }
-}
-
-impl<P: RegionPlatform> Regional for AloneInRegions<P> {
-    type Grain = P::Grain;
+impl<H: Regional> Regional for Alone<H> {
+    type Grain = H::Grain;
 
     unsafe fn add(&self, region: Region) -> Result<usize, RegionError> {
         // SAFETY: the caller's promise.
-        unsafe { self.heap().add_region(region) }
+        unsafe { self.inner().add(region) }
     }
 
     unsafe fn extend(&self, start: *mut u8, len: usize) -> Result<usize, RegionError> {
         // SAFETY: the caller's promise.
-        unsafe { self.heap().extend_region(start, len) }
+        unsafe { self.inner().extend(start, len) }
     }
 
     fn figures(&self) -> RegionStats {
-        self.heap().stats()
+        self.inner().figures()
     }
 
     fn owns(&self, ptr: NonNull<u8>) -> bool {
-        self.heap().owns(ptr) == Some(true)
-    }
-}
-
-impl<P: RegionPlatform> Audited for AloneInRegions<P> {
-    type Broken = Broken;
-
-    fn live_bytes(&self) -> usize {
-        self.heap().stats().live_bytes
-    }
-
-    fn check(&self) -> Result<(), Broken> {
-        let heap = self.heap();
-        self.checking.set(true);
-        // SAFETY: the heap is this value's, which is on one thread, and `heap` lets nobody in during the call.
-        let result = unsafe { heap.check_quiescent() };
-        self.checking.set(false);
-        result
+        self.inner().owns(ptr)
     }
 }
 

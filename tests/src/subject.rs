@@ -49,6 +49,18 @@ pub trait Audited: Subject {
     fn check(&self) -> Result<(), Self::Broken>;
 }
 
+/// A heap that can be asked about itself while nobody else uses it.
+pub trait Quiescent: Subject {
+    /// Bytes of live blocks, as the heap counts them.
+    fn live_bytes(&self) -> usize;
+
+    /// The heap's walk over itself.
+    ///
+    /// # Safety
+    /// Nobody else uses the heap during the call.
+    unsafe fn check_quiescent(&self) -> Result<(), Broken>;
+}
+
 /// What an allocation asks of its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
@@ -107,68 +119,85 @@ impl<P: Platform> Subject for Heap<P> {
     }
 }
 
+impl<P: Platform> Quiescent for Heap<P> {
+    fn live_bytes(&self) -> usize {
+        self.stats().live_bytes
+    }
+
+    unsafe fn check_quiescent(&self) -> Result<(), Broken> {
+        // SAFETY: the caller's promise.
+        unsafe { Heap::check_quiescent(self) }
+    }
+}
+
 /// A heap of one thread, which no interrupt enters while it is checked.
 ///
 /// Neither it nor its pieces can go to another thread; and whatever is asked of it in the middle of a check is a panic.
 #[derive(Debug)]
-pub struct Alone<P: Platform> {
-    heap: Heap<P>,
+pub struct Alone<H> {
+    heap: H,
     /// Not `Sync`, by which this type is not either.
     checking: Cell<bool>,
 }
 
-impl<P: Platform> Alone<P> {
+impl<H> Alone<H> {
     /// Takes the heap in.
-    pub const fn new(heap: Heap<P>) -> Self {
+    pub const fn new(heap: H) -> Self {
         Self { heap, checking: Cell::new(false) }
     }
 
-    /// Its figures.
-    pub fn stats(&self) -> Stats {
-        self.heap().stats()
-    }
-
-    fn heap(&self) -> &Heap<P> {
+    pub(crate) fn inner(&self) -> &H {
         assert!(!self.checking.get(), "the heap is being checked");
         &self.heap
     }
 }
 
-impl<P: Platform> Subject for Alone<P> {
+impl<P: Platform> Alone<Heap<P>> {
+    /// Its figures.
+    pub fn stats(&self) -> Stats {
+        self.inner().stats()
+    }
+}
+
+impl<H: Subject> Subject for Alone<H> {
     fn allocate(&self, layout: Layout, fill: Fill) -> Option<NonNull<u8>> {
-        Subject::allocate(self.heap(), layout, fill)
+        self.inner().allocate(layout, fill)
     }
 
     unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout, path: Path) {
         // SAFETY: the caller's promise.
-        unsafe { Subject::free(self.heap(), ptr, layout, path) }
+        unsafe { self.inner().free(ptr, layout, path) }
     }
 
     unsafe fn reallocate(&self, ptr: NonNull<u8>, old: Layout, new_size: usize, path: Path) -> Option<NonNull<u8>> {
         // SAFETY: the caller's promise.
-        unsafe { Subject::reallocate(self.heap(), ptr, old, new_size, path) }
+        unsafe { self.inner().reallocate(ptr, old, new_size, path) }
     }
 
     fn usable_size(&self, ptr: NonNull<u8>) -> Option<usize> {
-        self.heap().usable_size(ptr)
+        self.inner().usable_size(ptr)
+    }
+
+    fn usable(&self, ptr: NonNull<u8>, layout: Layout) -> Option<usize> {
+        self.inner().usable(ptr, layout)
     }
 
     fn trim(&self) -> usize {
-        self.heap().trim()
+        self.inner().trim()
     }
 }
 
-impl<P: Platform> Audited for Alone<P> {
+impl<H: Quiescent> Audited for Alone<H> {
     type Broken = Broken;
 
     fn live_bytes(&self) -> usize {
-        self.stats().live_bytes
+        self.inner().live_bytes()
     }
 
     fn check(&self) -> Result<(), Broken> {
-        let heap = self.heap();
+        let heap = self.inner();
         self.checking.set(true);
-        // SAFETY: the heap is this value's, which is on one thread, and `heap` lets nobody in during the call.
+        // SAFETY: the heap is this value's, which is on one thread, and `inner` lets nobody in during the call.
         let result = unsafe { heap.check_quiescent() };
         self.checking.set(false);
         result

@@ -84,7 +84,7 @@ fn page_frames() {
 }
 
 /// Runs `body` on a heap on [`SOURCE`], drops the heap, and sees every frame come back.
-fn with_heap(body: impl FnOnce(&Alone<Home<&'static FrameSource>>)) {
+fn with_heap(body: impl FnOnce(&Alone<FrameHeap>)) {
     let heap = Box::new(Alone::new(Heap::new(&SOURCE)));
     body(&heap);
     drop(heap);
@@ -206,7 +206,7 @@ fn the_global_heap_is_whole() {
 }
 
 /// Changes the count in the link of a cached block (`C1`).
-fn break_a_chain(heap: &Alone<Home<&'static FrameSource>>) {
+fn break_a_chain(heap: &Alone<FrameHeap>) {
     let layout = Layout::new::<[u8; 64]>();
     let block = heap.allocate(layout, Fill::Any).expect("a block");
     // SAFETY: just allocated with this layout.
