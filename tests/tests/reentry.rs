@@ -7,47 +7,25 @@ use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
 use freestone_core::Broken;
 use freestone_tests::home::{Core, SharedHeap, Source, TestHeap};
-use freestone_tests::interrupt::with_handler;
+use freestone_tests::interrupt::{Requests, with_handler};
 use freestone_tests::piece::Piece;
 use freestone_tests::replay::{Failure, Replay, Supply, Why};
 use freestone_tests::run::Case;
 use freestone_tests::script::{Script, Sizes};
 use freestone_tests::source::{Call, Fail};
-use freestone_tests::subject::{Audited, Fill, Path, Subject};
+use freestone_tests::subject::{Audited, Path, Subject};
 
-/// What a handler did, and the blocks it keeps from one interrupt to the next.
-struct Handler<'h> {
-    heap: &'h TestHeap,
-    served: Cell<usize>,
-    refused: Cell<usize>,
-    kept: RefCell<Vec<Piece<'h, TestHeap>>>,
-}
+type Handler<'h> = Requests<'h, TestHeap>;
 
-impl<'h> Handler<'h> {
-    fn new(heap: &'h TestHeap) -> Self {
-        // Room from the start: the handler itself must not allocate anywhere else.
-        Self { heap, served: Cell::new(0), refused: Cell::new(0), kept: RefCell::new(Vec::with_capacity(64)) }
-    }
-
-    fn allocate(&self, size: usize) -> Option<Piece<'h, TestHeap>> {
-        let layout = Layout::from_size_align(size, 8).unwrap();
-        let piece = Piece::allocate(self.heap, layout, Fill::Zeroed, size as u64).unwrap();
-        let count = if piece.is_some() { &self.served } else { &self.refused };
-        count.set(count.get() + 1);
-        piece
-    }
-
-    /// A short-lived block, and one that an interrupt to come frees.
-    fn interrupt(&self) {
-        let size = [16, 24, 200, 4096, 40_000, 300_000][self.served.get() % 6];
-        let short = self.allocate(size);
-        if let Some(long) = self.allocate(size) {
-            self.kept.borrow_mut().push(long);
-        }
-        short.map_or(Ok(()), |piece| piece.free(Path::Layout)).unwrap();
-        if self.kept.borrow().len() > 32 {
-            self.kept.borrow_mut().drain(..).for_each(|piece| piece.free(Path::Address).unwrap());
-        }
+/// A short-lived block, and one that an interrupt to come frees.
+fn interrupt(handler: &Handler) {
+    let size = [16, 24, 200, 4096, 40_000, 300_000][handler.served.get() % 6];
+    let short = handler.allocate(size);
+    let mut kept = handler.kept.borrow_mut();
+    kept.extend(handler.allocate(size));
+    short.map_or(Ok(()), |piece| piece.free(Path::Layout)).unwrap();
+    if kept.len() > 32 {
+        kept.drain(..).for_each(|piece| piece.free(Path::Address).unwrap());
     }
 }
 
@@ -55,11 +33,11 @@ fn interrupted(source: Source, seed: u64, steps: u64, supply: Supply) -> Result<
     let heap: TestHeap = source.heap();
     let script = Script { seed, sizes: Sizes::All };
     let mut replay = Replay::<_, 128>::new(&heap, script, supply);
-    let handler = Handler::new(&heap);
+    let handler = Handler::new(&heap, 64);
     let mut fired = 0;
     for _ in 0..steps {
         let mut outcome = Ok(());
-        fired += with_handler(&|| handler.interrupt(), || outcome = replay.step().map(|_| ()));
+        fired += with_handler(&|| interrupt(&handler), || outcome = replay.step().map(|_| ()));
         outcome?;
         // The handler's own blocks are live besides those of the script, so only the walk is asked here.
         heap.check().unwrap_or_else(|broken| panic!("seed {seed:#x}: {broken}"));
@@ -152,10 +130,10 @@ fn rescued_blocks_are_counted_wherever_they_lie() {
 fn interrupts_in_trim_and_stats() {
     let source = Source::new();
     let heap: TestHeap = source.heap();
-    let handler = Handler::new(&heap);
+    let handler = Handler::new(&heap, 64);
     let held: Vec<_> = (0..2000).map(|n| Piece::new(&heap, 1 << (n % 19), 8, n as u64)).collect();
     drop(held);
-    let fired = with_handler(&|| handler.interrupt(), || {
+    let fired = with_handler(&|| interrupt(&handler), || {
         heap.trim();
         heap.stats();
         heap.trim();

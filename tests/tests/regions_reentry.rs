@@ -9,7 +9,7 @@ use core::cell::{Cell, RefCell};
 use freestone_core::{Compact, Fine, Grain, RegionError, Tiny, Wide};
 use freestone_tests::arena::{Arena, Cached, Housed, InArena, Uncached};
 use freestone_tests::home::Core;
-use freestone_tests::interrupt::with_handler;
+use freestone_tests::interrupt::{Requests, with_handler};
 use freestone_tests::piece::{Piece, Served};
 use freestone_tests::regions::{AloneInRegions, Regional};
 use freestone_tests::replay::{Replay, Supply};
@@ -28,39 +28,28 @@ fn inside(heap: &impl Regional) -> bool {
     heap.figures().held_bytes == 0
 }
 
-/// What interrupts do, and the blocks they keep from one to the next.
+/// What interrupts do.
 struct Handler<'h, S: Subject> {
-    heap: &'h S,
-    served: Cell<usize>,
-    refused: Cell<usize>,
+    requests: Requests<'h, S>,
     shrunk: Cell<usize>,
-    kept: RefCell<Vec<Piece<'h, S>>>,
 }
 
 impl<'h, S: Subject> Handler<'h, S> {
     const KEPT: usize = 12;
 
     fn new(heap: &'h S) -> Self {
-        let count = || Cell::new(0);
-        Self { heap, served: count(), refused: count(), shrunk: count(), kept: RefCell::new(Vec::with_capacity(Self::KEPT)) }
-    }
-
-    fn allocate(&self, size: usize) -> Option<Piece<'h, S>> {
-        let layout = Layout::from_size_align(size, 8).unwrap();
-        let piece = Piece::allocate(self.heap, layout, Fill::Zeroed, size as u64).unwrap();
-        let count = if piece.is_some() { &self.served } else { &self.refused };
-        count.set(count.get() + 1);
-        piece
+        Self { requests: Requests::new(heap, Self::KEPT), shrunk: Cell::new(0) }
     }
 
     /// A short-lived block, one that stays, one that becomes shorter, and frees of what stayed long.
     fn interrupt(&self) {
-        let turn = self.served.get() + self.refused.get();
+        let requests = &self.requests;
+        let turn = requests.served.get() + requests.refused.get();
         let size = [16, 24, 100, 60, 8, 200][turn % 6];
-        self.allocate(size).map_or(Ok(()), |piece| piece.free(Path::Layout)).unwrap();
-        let mut kept = self.kept.borrow_mut();
+        requests.allocate(size).map_or(Ok(()), |piece| piece.free(Path::Layout)).unwrap();
+        let mut kept = requests.kept.borrow_mut();
         if kept.len() < Self::KEPT {
-            kept.extend(self.allocate(size));
+            kept.extend(requests.allocate(size));
         } else {
             kept.drain(..Self::KEPT / 2).for_each(|piece| piece.free(Path::Layout).unwrap());
         }
@@ -73,7 +62,7 @@ impl<'h, S: Subject> Handler<'h, S> {
     }
 
     fn live_bytes(&self) -> usize {
-        self.kept.borrow().iter().map(Piece::usable).sum()
+        self.requests.kept.borrow().iter().map(Piece::usable).sum()
     }
 }
 
@@ -95,11 +84,12 @@ fn interrupted<H: Housed + Audited>(test: &'static str, space: usize, sizes: Siz
             let (oracle, live) = (replay.shadow().live_bytes() + handler.live_bytes(), heap.live_bytes());
             assert_eq!(oracle, live, "seed {seed:#x}, step {n}: live bytes by the oracle and by the heap");
         }
-        handler.kept.borrow_mut().clear();
+        handler.requests.kept.borrow_mut().clear();
         replay.finish().map_err(|failure| failure.to_string())?;
         heap.trim();
         let figures = heap.figures();
-        let (served, refused, shrunk) = (handler.served.get(), handler.refused.get(), handler.shrunk.get());
+        let Handler { requests, shrunk } = &handler;
+        let (served, refused, shrunk) = (requests.served.get(), requests.refused.get(), shrunk.get());
         eprintln!("{fired} interrupts: {served} served, {refused} refused, {shrunk} shrunk; {figures:?}");
         assert!(fired as u64 > steps / 4 && refused > 100 && shrunk > 100, "too few interrupts to mean anything");
         assert!(figures.refused > 0 && figures.queued > 100, "interrupts met the lock");
