@@ -92,6 +92,15 @@ pub fn run<S: Subject + Sync>(heap: &'static S, asking: Asking, cause: Cause, co
     println!("interrupts {steps} by {cause:?}, refused {refusals}");
 }
 
+/// Has `interrupted` run with interrupts anywhere, and with so few sizes that a handler often comes upon the list that it wants
+/// itself.
+pub fn between_any_two_instructions(interrupted: fn(Asking, Cause, u64)) {
+    let few = Asking { outside: Sizes::Below(4), inside: Sizes::Below(4) };
+    interrupted(few, Cause::Instructions(41), 3000);
+    interrupted(few, Cause::Instructions(211), 3000);
+    interrupted(Asking { outside: Sizes::Small, inside: Sizes::Small }, Cause::Instructions(499), 1000);
+}
+
 impl Cause {
     fn start(self) {
         match self {

@@ -42,11 +42,24 @@ macro_rules! tests {
     };
 }
 
+/// The tests of the global allocator, whichever it is.
+pub const COLLECTIONS: &[Test] = tests![
+    collections::vectors,
+    collections::ordered_maps,
+    collections::strings,
+    collections::boxes,
+    collections::over_aligned,
+    collections::zeroed,
+    collections::on_all_cpus,
+    collections::shared_counts,
+    collections::sent_between_cpus,
+];
+
 /// Runs the tests, in order, and prints how many there were.
-pub fn run(tests: &[Test]) {
+pub fn run(tests: &[&[Test]]) {
     let wanted = |test: &&Test| word("only").is_none_or(|part| test.name.contains(part));
     let mut passed = 0;
-    for test in tests.iter().filter(wanted) {
+    for test in tests.iter().copied().flatten().filter(wanted) {
         println!("test {}", test.name);
         (test.run)();
         println!("test {} ... ok", test.name);

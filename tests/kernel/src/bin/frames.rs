@@ -11,7 +11,7 @@ use freestone_core::{Heap, PAGE_SIZE, Pages, RadixMap};
 use freestone_kernel::home::{DirectMap, FrameRegion, FrameTestSource, Home, OneForAll, WINDOW, mebibytes};
 use freestone_kernel::interrupts::{Asking, Cause};
 use freestone_kernel::plants::{self, flip};
-use freestone_kernel::{collections, interrupts, random, replay, tests};
+use freestone_kernel::{COLLECTIONS, interrupts, random, replay, tests};
 use freestone_machine::{FrameSource, Window, cpus, frames, println, run_on_all, word};
 use freestone_tests::replay::Supply;
 use freestone_tests::script::{Script, Sizes};
@@ -35,27 +35,21 @@ fn main() {
         plants::plant(name, &Alone::new(Heap::<Home<_>>::new(&SOURCE)), break_a_chain);
     }
     println!("heaps at {:#x} and above", WINDOW.base());
-    freestone_kernel::run(tests![
-        page_frames,
-        collections::vectors,
-        collections::ordered_maps,
-        collections::strings,
-        collections::boxes,
-        collections::over_aligned,
-        collections::zeroed,
-        collections::on_all_cpus,
-        collections::shared_counts,
-        collections::sent_between_cpus,
-        audited_small_blocks,
-        audited_blocks_of_all_sizes,
-        audited_where_maps_fail,
-        on_all_cpus_at_once,
-        on_all_cpus_with_one_cache,
-        exhaustion,
-        replay_by_seed,
-        interrupts_from_timers,
-        interrupts_between_any_two_instructions,
-        the_global_heap_is_whole,
+    freestone_kernel::run(&[
+        tests![page_frames],
+        COLLECTIONS,
+        tests![
+            audited_small_blocks,
+            audited_blocks_of_all_sizes,
+            audited_where_maps_fail,
+            on_all_cpus_at_once,
+            on_all_cpus_with_one_cache,
+            exhaustion,
+            replay_by_seed,
+            interrupts_from_timers,
+            interrupts_between_any_two_instructions,
+            the_global_heap_is_whole,
+        ],
     ]);
 }
 
@@ -171,12 +165,8 @@ fn interrupts_from_timers() {
     interrupted(Asking { outside: Sizes::All, inside: Sizes::Small }, Cause::Timer, 500);
 }
 
-/// Anywhere, and so few sizes that a handler often comes upon the list that it wants itself.
 fn interrupts_between_any_two_instructions() {
-    for instructions in [41, 211] {
-        interrupted(Asking { outside: Sizes::Below(4), inside: Sizes::Below(4) }, Cause::Instructions(instructions), 3000);
-    }
-    interrupted(Asking { outside: Sizes::Small, inside: Sizes::Small }, Cause::Instructions(499), 1000);
+    interrupts::between_any_two_instructions(interrupted);
 }
 
 fn interrupted(asking: Asking, cause: Cause, count: u64) {

@@ -11,7 +11,7 @@ use freestone_kernel::home::WINDOW;
 use freestone_kernel::interrupts::{Asking, Cause};
 use freestone_kernel::plants::{self, flip};
 use freestone_kernel::regions::{Cached, Later, Plain, RegionHome, Shared, StaticMemory, region_of_frames};
-use freestone_kernel::{collections, interrupts, random, replay, tests};
+use freestone_kernel::{COLLECTIONS, interrupts, random, replay, tests};
 use freestone_machine::{Window, cpus, println, word};
 use freestone_tests::regions::AloneInRegions;
 use freestone_tests::replay::Supply;
@@ -34,26 +34,20 @@ fn main() {
         plants::plant(name, &given::<Compact, Plain<Compact>>(region_of_frames(WINDOW, 64 << 10)), break_a_bin);
     }
     println!("heaps at {:#x} and above", WINDOW.base());
-    freestone_kernel::run(tests![
-        collections::vectors,
-        collections::ordered_maps,
-        collections::strings,
-        collections::boxes,
-        collections::over_aligned,
-        collections::zeroed,
-        collections::on_all_cpus,
-        collections::shared_counts,
-        collections::sent_between_cpus,
-        audited_without_a_cache,
-        audited_with_a_cache,
-        audited_in_several_regions,
-        on_all_cpus_at_once,
-        on_all_cpus_with_one_cache,
-        exhaustion,
-        replay_by_seed,
-        interrupts_from_timers,
-        interrupts_between_any_two_instructions,
-        the_global_heap_is_whole,
+    freestone_kernel::run(&[
+        COLLECTIONS,
+        tests![
+            audited_without_a_cache,
+            audited_with_a_cache,
+            audited_in_several_regions,
+            on_all_cpus_at_once,
+            on_all_cpus_with_one_cache,
+            exhaustion,
+            replay_by_seed,
+            interrupts_from_timers,
+            interrupts_between_any_two_instructions,
+            the_global_heap_is_whole,
+        ],
     ]);
 }
 
@@ -189,12 +183,8 @@ fn interrupts_from_timers() {
     interrupted(Asking { outside: Sizes::Small, inside: Sizes::Small }, Cause::Timer, 500);
 }
 
-/// Anywhere, and so few sizes that a handler often comes upon the list that it wants itself.
 fn interrupts_between_any_two_instructions() {
-    for instructions in [41, 211] {
-        interrupted(Asking { outside: Sizes::Below(4), inside: Sizes::Below(4) }, Cause::Instructions(instructions), 3000);
-    }
-    interrupted(Asking { outside: Sizes::Small, inside: Sizes::Small }, Cause::Instructions(499), 1000);
+    interrupts::between_any_two_instructions(interrupted);
 }
 
 fn interrupted(asking: Asking, cause: Cause, count: u64) {
