@@ -94,6 +94,39 @@ fn queued_frees_are_drained() {
     assert!(stats.queued > 0, "no free was queued");
 }
 
+/// What an interrupt has to leave to whom it interrupted is queued once, and not again with each free that it leaves.
+#[test]
+fn an_interrupt_queues_each_free_once() {
+    const FREES: usize = 20;
+    Core::set(0);
+    let layout = Layout::new::<[u8; 100_000]>();
+    let mut most = 0;
+    for moment in 1.. {
+        let heap: SharedHeap = Source::new().shared_heap();
+        let blocks: Vec<_> = (0..FREES).map(|_| heap.allocate(layout).unwrap()).collect();
+        let fired = Cell::new(0);
+        let handler = || {
+            fired.set(fired.get() + 1);
+            if fired.get() == moment {
+                // SAFETY: allocated above, freed once.
+                blocks.iter().for_each(|block| unsafe { heap.deallocate(*block, layout) });
+            }
+        };
+        let mut got = None;
+        with_handler(&handler, || got = heap.allocate(layout));
+        // SAFETY: allocated above.
+        unsafe { heap.deallocate(got.unwrap(), layout) };
+        if fired.get() < moment {
+            break;
+        }
+        let stats = heap.stats();
+        assert_eq!(stats.live_bytes, 0, "an interrupt at moment {moment}");
+        most = most.max(stats.queued);
+    }
+    // A list of the core may take some.
+    assert!((FREES / 2..=FREES).contains(&most), "{most} queued");
+}
+
 /// A block that was made for an interrupt out of a mapping of its own goes round like any other of its class, and back.
 #[test]
 fn rescued_blocks_are_counted_wherever_they_lie() {
