@@ -78,19 +78,17 @@ impl<P: Platform> Central<P> {
         Some(chain)
     }
 
-    /// Shelves a batch, unless all shelves together hold enough. Whether it did.
-    fn shelve(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) -> bool {
-        let bytes = batch.len() * class.size();
-        if !self.shelf.has_room(Self::slots(class)) || !spans.may_shelve(bytes) {
-            return false;
-        }
-        if let Err(mut chain) = self.shelf.put(batch.link(), Self::slots(class)) {
-            // Somebody else was quicker.
-            batch.fill(&mut chain, MAX_BATCH);
-            return false;
-        }
+    /// Shelves a chain of at most a batch, unless all shelves together hold enough.
+    fn shelve(&self, spans: &Spans<P>, class: SizeClass, chain: Chain) -> Result<(), Chain> {
+        let bytes = chain.len() * class.size();
+        self.shelf.put(chain, Self::slots(class))?;
         spans.shelved.fetch_add(bytes, Relaxed);
-        true
+        Ok(())
+    }
+
+    /// Whether the shelf may take `n` blocks more, at some moment.
+    fn has_shelf(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> bool {
+        spans.may_shelve(n * class.size()) && self.shelf.has_room(Self::slots(class))
     }
 
     fn take(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
@@ -131,8 +129,26 @@ impl<P: Platform> Central<P> {
     /// Shelves a batch, or takes it apart.
     fn give(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) {
         self.counts.drains.fetch_add(1, Relaxed);
-        if !self.shelve(spans, class, batch) {
-            self.give_to_spans(spans, class, batch);
+        if self.has_shelf(spans, class, batch.len()) {
+            let Err(mut chain) = self.shelve(spans, class, batch.link()) else { return };
+            // Somebody else was quicker.
+            batch.fill(&mut chain, MAX_BATCH);
+        }
+        self.give_to_spans(spans, class, batch);
+    }
+
+    /// Shelves a chain as it is, if it is no more than a batch; or batch by batch, what has no place there apart.
+    fn give_chain(&self, spans: &Spans<P>, class: SizeClass, mut chain: Chain) {
+        if chain.len() <= class.batch() && self.has_shelf(spans, class, chain.len()) {
+            match self.shelve(spans, class, chain) {
+                Ok(()) => return,
+                Err(back) => chain = back,
+            }
+        }
+        let mut batch = Batch::EMPTY;
+        while !chain.is_empty() {
+            batch.fill(&mut chain, class.batch());
+            self.give(spans, class, &mut batch);
         }
     }
 
@@ -152,8 +168,9 @@ impl<P: Platform> Central<P> {
             }
             places = rest;
         }
-        drop(partial);
+        // Inside the lock: a fork finds figure and spans at one (E1).
         self.counts.out.fetch_sub(given, Relaxed);
+        drop(partial);
         if spans.tide.fall(given * class.size(), P::now_ms) {
             back.ground.drain.make();
         }
@@ -306,9 +323,11 @@ impl<P: Platform> Backend for Spans<P> {
         self.central(class).take(self, class, n)
     }
 
-    fn give_first(&self, class: SizeClass, chain: &mut Chain, n: usize) {
-        let mut batch = Batch::EMPTY;
-        batch.fill(chain, n);
-        self.central(class).give(self, class, &mut batch);
+    fn give(&self, class: SizeClass, chain: Chain) {
+        self.central(class).give_chain(self, class, chain);
+    }
+
+    fn give_batch(&self, class: SizeClass, batch: &mut Batch) {
+        self.central(class).give(self, class, batch);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A hit is the backend's business alone ([`CoreLists`]). This file is what happens at a miss. Capacity follows need: a list
 //! whose misses come in turn from above (full) and below (empty) is too short and doubles; one that misses on one
-//! side only passes blocks through, and caching more would not help. All lists of a core share one budget: in bytes, or in
+//! side only passes blocks through, and holds half a batch at most. All lists of a core share one budget: in bytes, or in
 //! blocks where each costs one. When it is spent, a clock hand takes room from lists that have not missed for a round, and a
 //! look at one other core now and then empties the lists of a core that has stood still.
 //!
@@ -14,6 +14,7 @@
 //! the list's class and is out of its span.
 #![forbid(unsafe_code)]
 
+use crate::batch::Batch;
 use crate::chain::{Block, Chain};
 use crate::platform::{Backend, Class, Contents, CoreLists, Shortage, Taken};
 use crate::slab::{ListCounts, Slab, Slot};
@@ -163,19 +164,21 @@ impl<L: CoreLists> CoreCache<L> {
         let Err(block) = (if room > 0 { self.push_again(class, block) } else { Err(block) }) else { return };
         let mut chain = self.lists.take_all(class);
         chain.push(block);
-        back.give_first(class, &mut chain, step);
+        let mut surplus = Batch::EMPTY;
+        surplus.fill(&mut chain, step);
+        // First the list, for others on this core and for interrupts: the back may have to wait for a lock.
         self.put_or_give(class, chain, back);
+        back.give_batch(class, &mut surplus);
     }
 
     /// Empties the lists of all cores that can be reached; how long they may be is learnt anew.
     pub(crate) fn drain(&self, back: &impl Backend<Class = L::Class>) {
         for core in 0..self.lists.cores() {
-            // Before the lists are taken: what is freed from now on passes through.
-            if let Some(slab) = self.lists.slab(core) {
+            // A core that cannot be reached keeps what it has, and the limits that say so (F1).
+            let emptied = self.lists.steal(core, &mut |class, chain| back.give(class, chain)).is_ok();
+            if let Some(slab) = self.lists.slab(core).filter(|_| emptied) {
                 forget(slab);
             }
-            // A core that cannot be reached keeps what it has.
-            let _ = self.lists.steal(core, &mut |class, chain| back.give(class, chain));
         }
         // This core's lists can be taken even where none can be stolen, unless the context that this one interrupted works
         // on one.
@@ -266,12 +269,9 @@ impl<L: CoreLists> CoreCache<L> {
             return;
         }
         let mut chain = self.lists.take_all(class);
-        let kept = chain.len().saturating_sub(surplus);
-        while chain.len() > kept {
-            let n = chain.len() - kept;
-            back.give_first(class, &mut chain, n);
-        }
+        let front = chain.split(surplus);
         self.put_or_give(class, chain, back);
+        back.give(class, front);
     }
 
     /// Makes a chain this core's list, or gives it back where there is one.

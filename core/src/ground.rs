@@ -11,7 +11,8 @@ use core::ptr::NonNull;
 pub(crate) struct Ground<P: Platform> {
     pub(crate) source: Counted<P::Source>,
     pub(crate) map: P::Map,
-    /// Pages mapped for blocks, as the page heap says whenever it has taken or got back a run.
+    /// Pages mapped for blocks, or twice those that are live or dirty where that is less, as the page heap says whenever it has
+    /// taken or got back a run.
     held: AtomicUsize,
     pub(crate) drain: DrainWish,
 }
@@ -21,7 +22,7 @@ impl<P: Platform> Ground<P> {
         Self { source: Counted::new(source), map: P::Map::NEW, held: AtomicUsize::new(0), drain: DrainWish::NONE }
     }
 
-    /// Bytes mapped for blocks. Without a lock: a figure, a little late.
+    /// What caches are measured by, in bytes. Without a lock: a figure, a little late.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed) * PAGE_SIZE
     }

@@ -20,7 +20,7 @@ pub(crate) struct Keep {
     last_ms: u64,
     /// The fewest dirty pages since the last tick: so many were kept for nothing.
     spare: usize,
-    /// The most pages that were ever live or dirty.
+    /// The most pages that were ever live or dirty, but for the last sixty-fourth.
     peak: usize,
     /// Pages that may still be given back at peaks: twice as many as the peak grew by.
     slack: usize,
@@ -30,7 +30,7 @@ impl Keep {
     pub(crate) const LEAST: usize = 2 << 20 >> 12;
     const MOST_BOOST: usize = 64 << 20 >> 12;
 
-    const MOST_REGRET: usize = 80 << 20 >> 12;
+    const MOST_REGRET: usize = 112 << 20 >> 12;
 
     /// Nothing learnt yet.
     pub(crate) const NEW: Self = Self { boost: 0, regrettable: 0, last_ms: 0, spare: 0, peak: 0, slack: 0 };

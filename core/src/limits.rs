@@ -44,6 +44,9 @@ impl Limits {
 /// Pages that may be dirty however scarce memory is: a purge of a few pages costs as much as one of many.
 const LEFT: usize = (256 << 10) / PAGE_SIZE;
 
+/// Pages that are given back beyond what is asked: a purge of a few costs as much as one of many.
+pub(crate) const MORE: usize = LEFT / 2;
+
 /// Pages that come back between two questions whether memory is short.
 const ASK_EVERY: usize = (2 << 20) / PAGE_SIZE;
 
@@ -151,7 +154,7 @@ impl PageHeap {
     pub(crate) fn press<P: Platform>(&mut self, ground: &Ground<P>) {
         let (limits, live) = (P::limits(), self.counts.live);
         let room = self.scarcity.room(limits, live);
-        while self.counts.dirty > room && self.give_back_oldest(ground, self.counts.dirty - room) > 0 {}
+        while self.counts.dirty > room && self.give_back_oldest(ground, self.counts.dirty - room + MORE) > 0 {}
         if self.scarcity.crosses(limits.soft / PAGE_SIZE, live) {
             ground.drain.make();
         }

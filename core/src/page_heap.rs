@@ -19,7 +19,7 @@ use crate::chain::fits;
 use crate::chunk::{ChunkRef, InAll, InBin, InDirty};
 use crate::ground::{Counted, Ground};
 use crate::keep::Keep;
-use crate::limits::Scarcity;
+use crate::limits::{MORE, Scarcity};
 use crate::list::{Fifo, List};
 use crate::meta::Meta;
 use crate::page_bits::PageBits;
@@ -350,7 +350,7 @@ impl PageHeap {
         let cap = self.cap::<P>();
         while self.counts.dirty > cap {
             // An eighth more, so that not every free is over the cap again.
-            if self.give_back_oldest(ground, self.counts.dirty - cap + cap / 8) == 0 {
+            if self.give_back_oldest(ground, self.counts.dirty - cap + MORE.max(cap / 8)) == 0 {
                 break;
             }
         }

@@ -5,6 +5,7 @@
 //! not compile on stable Rust). Whatever a method here does, it must not allocate from the heap it serves, must not panic and
 //! must not unwind: the core calls it in the middle of an allocation.
 
+use crate::batch::Batch;
 use crate::chain::{Block, Chain};
 use crate::fault::Fault;
 use crate::grain::{Grain, GranuleClass};
@@ -376,14 +377,12 @@ pub(crate) trait Backend {
     }
 
     /// Gives blocks back. Always succeeds: where this context is inside a lock, they are queued for the holder.
-    fn give(&self, class: Self::Class, mut chain: Chain) {
-        while !chain.is_empty() {
-            self.give_first(class, &mut chain, class.batch());
-        }
-    }
+    fn give(&self, class: Self::Class, chain: Chain);
 
-    /// Gives the first `n` blocks of a chain back, or as many as make a batch; the rest stays a chain as it is.
-    fn give_first(&self, class: Self::Class, chain: &mut Chain, n: usize);
+    /// Gives a handful of blocks back, and leaves the batch empty.
+    fn give_batch(&self, class: Self::Class, batch: &mut Batch) {
+        self.give(class, batch.link());
+    }
 }
 
 /// A non-empty chain from below.

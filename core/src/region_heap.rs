@@ -483,8 +483,8 @@ impl<P: RegionPlatform> Backend for RegionHeap<P> {
         Ok(Taken { chain, first: Contents::Unknown })
     }
 
-    fn give_first(&self, class: ClassOf<P>, chain: &mut Chain, n: usize) {
-        for block in core::iter::from_fn(|| chain.pop()).take(n) {
+    fn give(&self, class: ClassOf<P>, mut chain: Chain) {
+        while let Some(block) = chain.pop() {
             self.give_back(block.into_ptr(), class.granules());
         }
     }

@@ -229,7 +229,8 @@ impl Span {
         unsafe { Block::from_ptr(start) }
     }
 
-    /// Takes objects back, or says which one is wrong, and how; those before it are back then. Not inlined: the loop wants all
+    /// Takes objects back, or says which one is wrong, and how; the span is unsound then, and the program to
+    /// be stopped. Not inlined: the loop wants all
     /// registers.
     #[inline(never)]
     pub(crate) fn give(&self, class: SizeClass, blocks: &mut [Option<Block>]) -> Result<(), (Block, FaultKind)> {

@@ -1,8 +1,9 @@
 //! Tide: how many bytes of objects are out of their spans, and when they have fallen.
 //!
 //! Caches are bounded by what the heap holds, and a cached block keeps its whole span from going back. So when little is left
-//! of what was out, the caches are emptied: at each fall to half, and for a heap whose tide comes and goes not more than
-//! [`MOST_FALLS`] times a second (it would fill them again).
+//! of what was out, the caches are emptied: at each fall to half, and where there is a clock not more than [`MOST_FALLS`] times a
+//! second (a heap whose tide comes and goes would fill them again). Where the caches held most of what was out, emptying them is a
+//! fall of its own: other threads went on freeing meanwhile, and the next round finds what they left.
 //!
 //! Called by the central lists as chains pass. Relaxed: figures that may be a little late; nothing hangs on them.
 #![forbid(unsafe_code)]
@@ -38,13 +39,14 @@ impl Tide {
         }
     }
 
-    /// Bytes went back to spans. Whether what is out has fallen to half of what was: each fall is told once.
+    /// Bytes went back to spans. Whether what is out has fallen to half of what was, and the caches are to be emptied now: each
+    /// fall is told once, or where this second has had its falls, when the next one has come.
     pub(crate) fn fall(&self, bytes: usize, now_ms: impl FnOnce() -> Option<u64>) -> bool {
         let (out, high) = (self.out.fetch_sub(bytes, Relaxed).wrapping_sub(bytes), self.high.load(Relaxed));
         high >= LEAST
             && out < high / 2
+            && now_ms().is_none_or(|now| self.may_tell(now / 1000))
             && self.high.compare_exchange(high, out, Relaxed, Relaxed).is_ok()
-            && self.may_tell(now_ms().map_or(0, |now| now / 1000))
     }
 
     /// Whether this second has not had its falls yet.
@@ -61,32 +63,34 @@ impl Tide {
 mod tests {
     use super::*;
 
-    /// How many falls are told as the bytes out go through `levels`.
-    fn told(tide: &Tide, now_ms: u64, levels: &[usize]) -> usize {
-        let to = |level: &usize| match level.checked_sub(tide.out.load(Relaxed)) {
+    /// How many falls are told as the bytes out go through `levels`; nothing is cached.
+    fn told(tide: &Tide, now_ms: Option<u64>, levels: &[usize]) -> usize {
+        let to = |level: &&usize| match level.checked_sub(tide.out.load(Relaxed)) {
             Some(more) => {
                 tide.rise(more);
                 false
             }
-            None => tide.fall(tide.out.load(Relaxed) - level, || Some(now_ms)),
+            None => tide.fall(tide.out.load(Relaxed) - **level, || now_ms),
         };
-        levels.iter().filter(|level| to(level)).count()
+        levels.iter().filter(to).count()
     }
 
     #[test]
-    fn a_fall_to_a_quarter_is_told_once() {
+    fn a_fall_to_half_is_told_once() {
         let tide = Tide::OUT;
-        assert_eq!(told(&tide, 0, &[0, 100, LEAST - 1, 0]), 0, "too little to tell of");
-        assert_eq!(told(&tide, 0, &[40_000_000, 20_000_000, 10_000_000, 9_999_999, 9_999_998, 5_000_000]), 1);
-        assert_eq!(told(&tide, 0, &[2_499_999, 2_499_990]), 1, "a quarter of what was left");
-        assert_eq!(told(&tide, 0, &[40_000_000, 0, 0]), 1, "and again after it rose");
+        assert_eq!(told(&tide, Some(0), &[0, 100, LEAST - 1, 0]), 0, "too little to tell of");
+        assert_eq!(told(&tide, Some(0), &[40_000_000, 20_000_000, 19_999_999, 19_999_998, 10_000_000]), 1);
+        assert_eq!(told(&tide, Some(0), &[9_999_998, 9_999_990]), 1, "half of what was left");
+        assert_eq!(told(&tide, Some(0), &[40_000_000, 0, 0]), 1, "and again after it rose");
     }
 
     #[test]
     fn a_tide_that_comes_and_goes_is_told_so_often_a_second() {
         let tide = Tide::OUT;
         let goes = [LEAST, 0].repeat(100);
-        assert_eq!(told(&tide, 5_999, &goes), MOST_FALLS as usize);
-        assert_eq!(told(&tide, 6_000, &goes), MOST_FALLS as usize);
+        assert_eq!(told(&tide, Some(5_999), &goes), MOST_FALLS as usize);
+        assert!(!tide.fall(0, || Some(5_999)) && tide.fall(0, || Some(6_000)), "the last one is not lost");
+        assert_eq!(told(&tide, Some(6_000), &goes), MOST_FALLS as usize - 1);
+        assert_eq!(told(&tide, None, &goes), 100, "without a clock, always");
     }
 }

@@ -4,6 +4,7 @@
 //! Also the thread pointer and libc's weak symbols, the two other things for which Rust has no stable name.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub(crate) const READ: usize = 0;
 pub(crate) const WRITE: usize = 1;
@@ -112,8 +113,21 @@ pub(crate) fn cores() -> Cores {
 }
 
 /// Bytes that this process may map, by its limits of address space and of data; as many as there are where the kernel does not
-/// say.
+/// say. Asked once: a sandbox that the process enters later may punish the question.
 pub(crate) fn mapping_limit() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: one word. Whoever asks at the same time gets the same answer.
+    match KNOWN.load(Relaxed) {
+        0 => {
+            let limit = ask_mapping_limit().max(1);
+            KNOWN.store(limit, Relaxed);
+            limit
+        }
+        known => known,
+    }
+}
+
+fn ask_mapping_limit() -> usize {
     const DATA: usize = 2;
     const ADDRESS_SPACE: usize = 9;
     let limit = |kind| {
