@@ -203,7 +203,7 @@ impl<L: CoreLists> CoreCache<L> {
         let turned = last != 0 && last != miss as u8;
         let most = match miss {
             _ if turned => MOST_BLOCKS,
-            Miss::Under => class.batch() / 2,
+            Miss::Under => class.batch().div_ceil(2),
             // Blocks that are only freed, and of which a handful is less than one, pass through.
             Miss::Over => usize::from(class.cost() < FIRST),
         };

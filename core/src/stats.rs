@@ -66,7 +66,7 @@ pub struct ClassStats {
     pub misses_over: usize,
     /// Chains taken from the central list.
     pub refills: usize,
-    /// Chains given to the central list.
+    /// Batches given to the central list.
     pub drains: usize,
     /// Refills that came off the shelf.
     pub shelf_hits: usize,
