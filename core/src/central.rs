@@ -288,7 +288,7 @@ impl<P: Platform> Spans<P> {
     }
 
     /// Whether this context may wait for a central list: it is inside none, nor inside the page heap, and nobody forks
-    /// (`L1`, `L2`). Asked only where one is busy.
+    /// (`L1`, `L2`).
     pub(crate) fn may_wait(&self) -> bool {
         self.back.may_wait() && !self.centrals.iter().any(|central| central.partial.is_mine())
     }
