@@ -2,7 +2,7 @@
 //!
 //! A hit is the backend's business alone ([`CoreLists`]). This file is what happens at a miss. Capacity follows need: a list
 //! whose misses come in turn from above (full) and below (empty) is too short and doubles; one that misses on one
-//! side only passes blocks through, and holds half a batch at most. All lists of a core share one budget: in bytes, or in
+//! side only passes blocks through, and holds a quarter of a batch at most. All lists of a core share one budget: in bytes, or in
 //! blocks where each costs one. When it is spent, a clock hand takes room from lists that have not missed for a round, and a
 //! look at one other core now and then empties the lists of a core that has stood still.
 //!
@@ -203,7 +203,7 @@ impl<L: CoreLists> CoreCache<L> {
         let turned = last != 0 && last != miss as u8;
         let most = match miss {
             _ if turned => MOST_BLOCKS,
-            Miss::Under => class.batch().div_ceil(2),
+            Miss::Under => class.batch().div_ceil(4),
             // Blocks that are only freed, and of which a handful is less than one, pass through.
             Miss::Over => usize::from(class.cost() < FIRST),
         };
