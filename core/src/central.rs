@@ -20,6 +20,7 @@ use crate::shelf::{SLOTS, Shelf};
 use crate::size_class::{MAX_BATCH, SizeClass};
 use crate::span::SpanRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::note;
 use crate::tide::Tide;
 use core::alloc::Layout;
 
@@ -92,9 +93,9 @@ impl<P: Platform> Central<P> {
     }
 
     fn take(&self, spans: &Spans<P>, class: SizeClass, n: usize) -> Result<Taken, Shortage> {
-        self.counts.refills.fetch_add(1, Relaxed);
+        note(&self.counts.refills);
         if let Some(chain) = self.unshelve(spans, class) {
-            self.counts.shelf_hits.fetch_add(1, Relaxed);
+            note(&self.counts.shelf_hits);
             return Ok(Taken { chain, first: Contents::Unknown });
         }
         let mut partial = self.partial.enter_while(|| spans.may_wait()).ok_or(Shortage::Reentered)?;
@@ -114,7 +115,8 @@ impl<P: Platform> Central<P> {
             }
             partial.remove(span);
         }
-        self.counts.out.fetch_add(chain.len(), Relaxed);
+        // Inside the lock, which guards the figure.
+        self.counts.out.store(self.counts.out.load(Relaxed).wrapping_add(chain.len()), Relaxed);
         spans.tide.rise(chain.len() * class.size());
         Ok(Taken { chain, first })
     }
@@ -128,7 +130,7 @@ impl<P: Platform> Central<P> {
 
     /// Shelves a batch, or takes it apart.
     fn give(&self, spans: &Spans<P>, class: SizeClass, batch: &mut Batch) {
-        self.counts.drains.fetch_add(1, Relaxed);
+        note(&self.counts.drains);
         if self.has_shelf(spans, class, batch.len()) {
             let Err(mut chain) = self.shelve(spans, class, batch.link()) else { return };
             // Somebody else was quicker.
@@ -169,7 +171,7 @@ impl<P: Platform> Central<P> {
             places = rest;
         }
         // Inside the lock: a fork finds figure and spans at one (E1).
-        self.counts.out.fetch_sub(given, Relaxed);
+        self.counts.out.store(self.counts.out.load(Relaxed).wrapping_sub(given), Relaxed);
         drop(partial);
         if spans.tide.fall(given * class.size(), P::now_ms) {
             back.ground.drain.make();

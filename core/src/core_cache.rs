@@ -18,8 +18,8 @@ use crate::batch::Batch;
 use crate::chain::{Block, Chain};
 use crate::platform::{Backend, Class, Contents, CoreLists, Shortage, Taken};
 use crate::slab::{ListCounts, Slab, Slot};
-use crate::sync::HitCounter;
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{HitCounter, note};
 
 /// The lists of a heap, and their figures by class.
 pub(crate) struct CoreCache<L: CoreLists> {
@@ -59,13 +59,6 @@ const HAND_STEPS: usize = 4;
 const LOOK_EVERY: u32 = 256;
 /// The most blocks in a list.
 const MOST_BLOCKS: usize = 32768;
-
-/// Counts a miss. Not in one step: a locked addition costs as much as the rest of a miss of single blocks. Where cores race,
-/// the figure is a little low.
-#[inline(always)]
-fn note(counter: &AtomicUsize) {
-    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
-}
 
 /// Counts a hit, in a build that does.
 #[inline(always)]
@@ -194,12 +187,13 @@ impl<L: CoreLists> CoreCache<L> {
     fn missed(&self, class: L::Class, miss: Miss, back: &impl Backend<Class = L::Class>) -> Room {
         let counts = self.counts(class);
         let counter = if miss == Miss::Under { &counts.misses_under } else { &counts.misses_over };
-        counter.fetch_add(1, Relaxed);
+        note(counter);
         let Some(core) = self.lists.current() else { return Room::NONE };
         let Some(slab) = self.lists.slab(core) else { return Room::NONE };
         let slot = slab.slot(class);
         slot.recent.store(1, Relaxed);
-        let last = slot.last_miss.swap(miss as u8, Relaxed);
+        let last = slot.last_miss.load(Relaxed);
+        slot.last_miss.store(miss as u8, Relaxed);
         let turned = last != 0 && last != miss as u8;
         let most = match miss {
             _ if turned => MOST_BLOCKS,
@@ -210,7 +204,9 @@ impl<L: CoreLists> CoreCache<L> {
         if usize::from(slot.limit.load(Relaxed)) < most {
             self.grow(slab, class, back);
         }
-        if slab.misses.fetch_add(1, Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
+        let misses = slab.misses.load(Relaxed).wrapping_add(1);
+        slab.misses.store(misses, Relaxed);
+        if misses.is_multiple_of(LOOK_EVERY) {
             self.look_at_another(core, back);
         }
         let blocks = usize::from(slot.limit.load(Relaxed));
