@@ -37,6 +37,10 @@ mod vfork;
 use freestone_core::{AddressSeal, Heap};
 use freestone_linux::{Linux, MmapPages};
 
+// The `libc` crate names the library too, but not with its feature `std`, which other packages of one build may turn on.
+#[link(name = "c")]
+unsafe extern "C" {}
+
 /// The heap of the process.
 static HEAP: Heap<Linux<AddressSeal>> = Heap::new(MmapPages);
 
