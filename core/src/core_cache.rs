@@ -56,7 +56,7 @@ const FIRST: usize = 4096;
 /// Lists that the clock hand asks at a time.
 const HAND_STEPS: usize = 4;
 /// Misses of a core between two looks at another.
-const LOOK_EVERY: u32 = 256;
+const LOOK_EVERY: usize = 256;
 /// The most blocks in a list.
 const MOST_BLOCKS: usize = 32768;
 
@@ -204,9 +204,7 @@ impl<L: CoreLists> CoreCache<L> {
         if usize::from(slot.limit.load(Relaxed)) < most {
             self.grow(slab, class, back);
         }
-        let misses = slab.misses.load(Relaxed).wrapping_add(1);
-        slab.misses.store(misses, Relaxed);
-        if misses.is_multiple_of(LOOK_EVERY) {
+        if note(&slab.misses).is_multiple_of(LOOK_EVERY) {
             self.look_at_another(core, back);
         }
         let blocks = usize::from(slot.limit.load(Relaxed));
@@ -284,7 +282,7 @@ impl<L: CoreLists> CoreCache<L> {
         let cores = self.lists.cores().max(1);
         let mine = self.lists.slab(core).map_or(0, |slab| slab.misses.load(Relaxed));
         // Each look goes to the next core, this one left out.
-        let other = (core + 1 + (mine / LOOK_EVERY) as usize % cores.saturating_sub(1).max(1)) % cores;
+        let other = (core + 1 + mine / LOOK_EVERY % cores.saturating_sub(1).max(1)) % cores;
         let Some(slab) = self.lists.slab(other).filter(|_| other != core) else { return };
         let misses = slab.misses.load(Relaxed);
         if slab.seen.swap(misses, Relaxed) == misses {

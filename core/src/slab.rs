@@ -8,7 +8,7 @@ use crate::claim::{CLAIMED, Head};
 use crate::platform::Class;
 use crate::size_class::SizeClass;
 use crate::sync::HitCounter;
-use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 /// One class's list on one core.
 ///
@@ -35,10 +35,10 @@ pub struct Slab<K: Class = SizeClass> {
     pub allotted: AtomicUsize,
     /// The clock hand: the index of the slot that is asked next to give up room.
     pub hand: AtomicUsize,
-    /// Misses so far, wrapping: a core whose number has stood still is idle.
-    pub misses: AtomicU32,
+    /// Misses so far, wrapping, but for those that raced: a core whose number has stood still is idle.
+    pub misses: AtomicUsize,
     /// `misses` when another core last looked.
-    pub seen: AtomicU32,
+    pub seen: AtomicUsize,
 }
 
 impl Slot {
@@ -53,8 +53,8 @@ impl<K: Class> Slab<K> {
         slots: K::SLOTS,
         allotted: AtomicUsize::new(0),
         hand: AtomicUsize::new(0),
-        misses: AtomicU32::new(0),
-        seen: AtomicU32::new(0),
+        misses: AtomicUsize::new(0),
+        seen: AtomicUsize::new(0),
     };
 
     /// In the child of a fork: frees the slots that vanished threads had claimed. Their chains are lost to the child.

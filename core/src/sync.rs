@@ -15,12 +15,14 @@ pub(crate) use core::cell::{Cell, RefCell, UnsafeCell};
 #[cfg(not(loom))]
 pub(crate) use spin::relax::{RelaxStrategy, Spin};
 
-/// Counts one. Not in one step: a locked addition waits until the stores before it are done, which after a run of frees are
-/// links in cold blocks, and costs as much as the rest of a miss of single blocks. Where contexts race, the figure is a little low.
+/// Counts one, and returns the count. Not in one step: a locked addition waits until the stores before it are done, which after a run of frees are
+/// links in cold blocks, and costs as much as the rest of a miss of single blocks. Where contexts race, the figure is too low.
 #[cfg(not(loom))]
 #[inline(always)]
-pub(crate) fn note(counter: &atomic::AtomicUsize) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+pub(crate) fn note(counter: &atomic::AtomicUsize) -> usize {
+    let count = counter.load(Ordering::Relaxed).wrapping_add(1);
+    counter.store(count, Ordering::Relaxed);
+    count
 }
 
 /// A happens-before edge of the lock-free parts, by name.
